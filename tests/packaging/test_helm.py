@@ -1,0 +1,237 @@
+"""The Helm chart: it renders with all kinds of values, and its parts agree with each other, the image and the commands.
+`tests/kubernetes/test_chart.py` applies it to a real API server.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from common.settings import SETTINGS
+from deploy.settings import resolve_settings
+from kubernetes_shim.admission.controller import SECRET
+from kubernetes_shim.admission.webhooks import Endpoint, describe_webhooks
+from kubernetes_shim.settings import CONFIG_MAPS_READ, AdmissionSettings, read_settings
+from tests.packaging.test_image import instructions
+from yunishard.cli import build_parser, parse_words
+
+ROOT: Final = Path(__file__).parents[2]
+CHART: Final = ROOT / "packaging" / "helm" / "yunishard"
+HELM: Final = os.environ.get("HELM") or shutil.which("helm")
+NAMESPACE: Final = "yunikorn"
+
+Object = Mapping[str, Any]
+
+pytestmark = pytest.mark.skipif(HELM is None, reason="helm is not installed, and HELM names none")
+
+
+def render(*values: str) -> dict[str, Object]:
+    """The objects of a release `yunishard` with these values, by kind and name."""
+    assert HELM is not None
+    options = [word for value in values for word in ("--set", value)]
+    command = [
+        HELM,
+        "template",
+        "yunishard",
+        str(CHART),
+        "--namespace",
+        NAMESPACE,
+        "--kube-version",
+        "1.34.0",
+        *options,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return {f"{one['kind']}/{one['metadata']['name']}": one for one in yaml.safe_load_all(done.stdout) if one}
+
+
+VARIANTS: Final = (
+    (),
+    ("core.persistence.enabled=true", "core.persistence.storageClass=fast"),
+    ("core.restTlsSecret=rest", "admission.core=https://yunikorn-service:9080", "admission.coreCaSecret=rest"),
+    ("core.enabled=false", "shim.connect=tcp://core:9090", "shim.keysSecret=keys", "shim.replicas=2"),
+    ("admission.enabled=false", "networkPolicy.enabled=false", "podAnnotations.a=b", "tolerations[0].operator=Exists"),
+    (
+        "admission.replicas=1",
+        "priorityClassName=system-cluster-critical",
+        "imagePullSecrets={registry}",
+        "nodeSelector.a=b",
+    ),
+)
+
+
+@pytest.fixture(scope="module", params=VARIANTS, ids=lambda values: " ".join(values) or "defaults")
+def objects(request: pytest.FixtureRequest) -> dict[str, Object]:
+    return render(*request.param)
+
+
+@pytest.fixture(scope="module")
+def defaults() -> dict[str, Object]:
+    return render()
+
+
+def find_pods(objects: Mapping[str, Object]) -> Iterator[Object]:
+    for one in objects.values():
+        if one["kind"] in ("StatefulSet", "Deployment"):
+            yield one["spec"]["template"]
+
+
+def find_containers(objects: Mapping[str, Object]) -> dict[str, Object]:
+    return {one["name"]: one for pod in find_pods(objects) for one in pod["spec"]["containers"]}
+
+
+def test_the_chart_is_in_order() -> None:
+    assert HELM is not None
+    done = subprocess.run(
+        [HELM, "lint", "--strict", "--kube-version", "1.34.0", str(CHART)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert chart["version"] == chart["appVersion"] == version
+
+
+def test_every_command_has_options_that_it_knows(objects: dict[str, Object]) -> None:
+    for container in find_containers(objects).values():
+        words = container["args"]
+        _, unknown, _ = parse_words(build_parser(words[:1]), words)
+        assert unknown == []
+
+
+def test_the_settings_of_the_core_are_valid(objects: dict[str, Object], tmp_path: Path) -> None:
+    found = objects.get("ConfigMap/yunishard-core")
+    if found is None:
+        assert "core" not in find_containers(objects)
+        return
+    file = tmp_path / "settings.yaml"
+    file.write_text(found["data"]["settings.yaml"])
+    settings = resolve_settings({}, {}, file=str(file))
+    assert (settings.native, settings.grpc, settings.rest) == ("tcp://127.0.0.1:9090", "off", "0.0.0.0:9080")
+    assert f"yunikorn-service.{NAMESPACE}.svc" in settings.rest_hosts
+    assert settings.insecure == (settings.rest_tls_cert is None)
+
+
+def test_the_settings_of_the_shim_are_valid(defaults: dict[str, Object]) -> None:
+    data = defaults[f"ConfigMap/{CONFIG_MAPS_READ[0]}"]["data"]
+    assert read_settings([data]).configuration.startswith("partitions:")
+
+
+def test_values_of_settings_arrive_as_they_are(tmp_path: Path) -> None:
+    found = render(
+        "core.settings.scheduler-admins=alice ops", "core.settings.asks-max=5", r"config.service\.clusterId=c1",
+        r"config.kubernetes\.qps=50",
+    )  # fmt: skip
+    file = tmp_path / "settings.yaml"
+    file.write_text(found["ConfigMap/yunishard-core"]["data"]["settings.yaml"])
+    settings = resolve_settings({}, {}, file=str(file))
+    assert (settings.scheduler_admins, settings.asks_max) == ("alice ops", 5)
+    shim = read_settings([found["ConfigMap/yunikorn-defaults"]["data"]])
+    assert (shim.cluster_id, shim.qps) == ("c1", 50)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [(["core.enabled=false"], "set shim.connect"), (["shim.replicas=2"], "shim.replicas must be 1")],
+)
+def test_values_that_make_no_sense_are_refused(values: list[str], expected: str) -> None:
+    with pytest.raises(AssertionError, match=expected):
+        render(*values)
+
+
+def test_every_container_is_confined(objects: dict[str, Object]) -> None:
+    uid, gid = map(int, instructions("USER")[0].split(":"))
+    for pod in find_pods(objects):
+        context = pod["spec"]["securityContext"]
+        assert (context["runAsUser"], context["fsGroup"], context["runAsNonRoot"]) == (uid, gid, True)
+        assert pod["spec"]["automountServiceAccountToken"] is False
+        # Otherwise the admission controller would give the scheduler's own pod to the scheduler.
+        assert pod["metadata"]["labels"]["app"] == pod["spec"].get("schedulerName", "").replace(
+            "default-scheduler", "yunikorn"
+        )
+    for container in find_containers(objects).values():
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert set(container["resources"]) == {"requests", "limits"}
+
+
+def test_only_what_needs_the_api_server_has_a_token(objects: dict[str, Object]) -> None:
+    for name, container in find_containers(objects).items():
+        paths = [mount["mountPath"] for mount in container["volumeMounts"]]
+        assert ("/var/run/secrets/kubernetes.io/serviceaccount" in paths) == (name != "core")
+
+
+def test_every_mount_has_a_volume(objects: dict[str, Object]) -> None:
+    claims = objects["StatefulSet/yunishard-scheduler"]["spec"].get("volumeClaimTemplates", [])
+    for pod in find_pods(objects):
+        volumes = {one["name"] for one in pod["spec"]["volumes"]}
+        mounts = {mount["name"] for one in pod["spec"]["containers"] for mount in one["volumeMounts"]}
+        assert mounts - volumes <= {one["metadata"]["name"] for one in claims}
+        assert volumes <= mounts
+
+
+def test_every_selector_has_its_pods(objects: dict[str, Object]) -> None:
+    labels = [pod["metadata"]["labels"] for pod in find_pods(objects)]
+    selectors = [one["spec"]["selector"] for one in objects.values() if one["kind"] == "Service"]
+    kinds = ("StatefulSet", "Deployment", "PodDisruptionBudget")
+    selectors += [one["spec"]["selector"]["matchLabels"] for one in objects.values() if one["kind"] in kinds]
+    selectors += [
+        one["spec"]["podSelector"]["matchLabels"] for one in objects.values() if one["kind"] == "NetworkPolicy"
+    ]
+    for selector in selectors:
+        assert sum(selector.items() <= one.items() for one in labels) == 1
+
+
+def test_ports_and_probes_agree(objects: dict[str, Object]) -> None:
+    for container in find_containers(objects).values():
+        named = {port["name"] for port in container.get("ports", [])}
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+            if probe in container:
+                assert container[probe]["httpGet"]["port"] in named
+    ports = {port["name"] for one in find_containers(objects).values() for port in one.get("ports", [])}
+    for service in (one for one in objects.values() if one["kind"] == "Service"):
+        assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
+
+
+def test_names_are_those_that_the_settings_and_the_admission_controller_have(defaults: dict[str, Object]) -> None:
+    settings = AdmissionSettings()
+    assert f"Service/{settings.service_name}" in defaults
+    service, _, port = settings.scheduler_address.partition(":")
+    assert [str(one["port"]) for one in defaults[f"Service/{service}"]["spec"]["ports"]] == [port]
+    assert f"Secret/{SECRET}" in defaults
+    for wanted in describe_webhooks(Endpoint(NAMESPACE, settings.service_name), b""):
+        assert f"{wanted.body()['kind']}/{wanted.name}" in defaults
+        rules = defaults["ClusterRole/yunishard-admission"]["rules"]
+        (rule,) = [one for one in rules if one["resources"] == [wanted.kind.plural]]
+        assert rule["resourceNames"] == [wanted.name]
+
+
+def test_every_role_is_bound_to_a_service_account_that_pods_use(objects: dict[str, Object]) -> None:
+    accounts = {pod["spec"]["serviceAccountName"] for pod in find_pods(objects)}
+    assert accounts == {one["metadata"]["name"] for one in objects.values() if one["kind"] == "ServiceAccount"}
+    for binding in (
+        one for one in objects.values() if one["kind"].endswith("RoleBinding") or one["kind"] == "RoleBinding"
+    ):
+        role = binding["roleRef"]
+        assert f"{role['kind']}/{role['name']}" in objects or role["name"].startswith("system:")
+        (subject,) = binding["subjects"]
+        assert subject == {"kind": "ServiceAccount", "name": subject["name"], "namespace": NAMESPACE}
+        assert subject["name"] in accounts
+
+
+def test_documented_keys_of_the_core_are_settings() -> None:
+    examples = re.findall(r"^  #   ([a-z-]+): ", (CHART / "values.yaml").read_text(), re.MULTILINE)
+    assert examples
+    assert {setting.replace("_", "-") for setting in examples} <= {one.replace("_", "-") for one in SETTINGS}
