@@ -62,9 +62,9 @@ class Cluster:
                 self.volumes.remove_object(obj)
 
     def assume(self, uid: str, node: str) -> None:
-        """Count a pod on the node to which it is allocated. A pod that is gone is ignored."""
+        """Count a pod on the node to which it is allocated. A pod that is gone or bound is ignored."""
         pod = self.pods.get(uid)
-        if pod is not None:
+        if pod is not None and (pod.node is None or pod.is_assumed):
             self.index.withdraw(pod)
             self.index.place(pod, self.index.find_node(node))
             pod.is_assumed = True

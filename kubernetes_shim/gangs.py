@@ -112,6 +112,23 @@ def _create_missing(state: ShimState, application: Application) -> None:
     emit(state, application, "CreatingPlaceholders", "placeholders of the gang are being created")
 
 
+def find_placeholder(state: ShimState, key: str, node: str) -> tuple[str, ...]:
+    """Return a placeholder on the node that the task with this key would replace, if there is one."""
+    task, record = state.tasks.get(key), state.cluster.nodes.get(node)
+    if task is None or record is None or task.is_placeholder or not task.task_group:
+        return ()
+    for uid in record.pods:
+        other = state.tasks.get(uid)
+        if (
+            other is not None
+            and other.is_placeholder
+            and other.task_group == task.task_group
+            and other.application_id == task.application_id
+        ):
+            return (uid,)
+    return ()
+
+
 def is_wanted(state: ShimState, action: CreatePod) -> bool:
     """Whether a placeholder is still to be created."""
     application = state.applications.get(action.application_id)

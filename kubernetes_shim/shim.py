@@ -277,8 +277,9 @@ class Shim:
     # Questions ------------------------------------------------------------------------------------------------------
 
     def may_run(self, key: str, node: str, allocate: bool) -> str | None:  # noqa: FBT001 - the SDK's signature
-        """Return why an ask may not run on a node, or None."""
-        return refuse(self._state.cluster, key, node, allocate=allocate)
+        """Return why an ask may not run on a node, or None. The placeholder that it would replace does not count."""
+        without = () if allocate else gangs.find_placeholder(self._state, key, node)
+        return refuse(self._state.cluster, key, node, allocate=allocate, without=without)
 
     def fits_without(self, key: str, node: str, victims: Sequence[str], start: int) -> int | str:
         """Return the index of the last victim that must go before an ask fits on a node, or why it never fits."""

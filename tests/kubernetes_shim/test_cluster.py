@@ -72,3 +72,11 @@ def test_equal_pods_share_what_they_have_in_common() -> None:
     assert first is second
     assert first is not third
     assert first.constraints is third.constraints
+
+
+def test_a_bound_pod_is_not_assumed_elsewhere() -> None:
+    cluster = Cluster()
+    cluster.set_object(make_pod(node="n1"))
+    cluster.assume("uid-p1", "n2")
+    cluster.forget("uid-p1")
+    assert place_of(cluster, "p1") == "n1"

@@ -66,3 +66,21 @@ def test_an_allocation_that_the_predicates_refuse_by_now_is_given_back() -> None
     (given_back,) = [release for one in actions if isinstance(one, SendAllocations) for release in one.releases]
     assert given_back.allocation_key == "uid-p2"
     assert given_back.termination_type == SCHEDULING_FAILED_ON_RM
+
+
+def test_a_placeholder_is_not_in_the_way_of_the_pod_that_replaces_it() -> None:
+    shim = Shim(Settings())
+    shim.handle_object(NODES, "added", make_node(labels={"host": "n1"}), 0)
+    term = {"topologyKey": "host", "labelSelector": {"matchLabels": {"yunikorn.apache.org/app-id": "a"}}}
+    spec: dict[str, object] = {
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    }
+    labels, group = {"yunikorn.apache.org/app-id": "a"}, {"yunikorn.apache.org/task-group-name": "workers"}
+    marked = {**group, "yunikorn.apache.org/placeholder": "true"}
+    shim.handle_object(PODS, "added", make_pod("real", labels=labels, annotations=group, spec=spec), 0)
+    placeholder = make_pod("held", labels=labels, annotations=marked, spec=spec, node="n1")
+    shim.handle_object(PODS, "added", placeholder, 0)
+    shim.handle_listed(0)
+    shim.handle_registered(0)
+    assert shim.may_run("uid-real", "n1", False) is None
+    assert shim.may_run("uid-real", "n1", True) == "the anti-affinity of a pod in the same host repels the pod"
