@@ -69,7 +69,8 @@ def add_pod(state: ShimState, pod: Pod) -> None:
     if application is None:
         application = state.applications[application_id] = _create(state, pod, application_id)
     task = tasks.make_task(state, pod, application_id)
-    state.tasks[uid] = application.tasks[uid] = application.new[uid] = task
+    state.tasks[uid] = task
+    application.add(task)
     application.creating.pop(pod.metadata.name, None)
     state.changed[application_id] = None
     if not task.is_placeholder and not application.originator:
@@ -169,13 +170,12 @@ def advance(state: ShimState, application: Application) -> None:
                 restart(state, application)
         case _:
             pass
-    is_running = application.state is ApplicationState.RUNNING
-    if not is_running and application.task_groups:
-        return  # the other tasks wait for the placeholders
-    for task in sorted(application.new.values(), key=lambda one: one.rank):
-        if task.is_placeholder and not application.task_groups:
+    if not application.task_groups:
+        for task in list(application.new_placeholders.values()):
             tasks.delete_pod(state, task)
-        elif is_running:
+    if application.state is ApplicationState.RUNNING:
+        found = [*application.new.values(), *(application.new_placeholders.values() if application.task_groups else ())]
+        for task in sorted(found, key=lambda one: one.rank):
             tasks.send_ask(state, task)
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from common import rm_messages
 from kubernetes_shim import tasks
 from kubernetes_shim.actions import CONFLICT, CreatePod, Failure
-from kubernetes_shim.state import Application, ApplicationState, ShimState, TaskState
+from kubernetes_shim.state import Application, ApplicationState, ShimState
 from kubernetes_shim.task_groups import build_placeholder, list_missing
 
 REASON: Final = "GangScheduling"
@@ -32,16 +32,14 @@ def emit(state: ShimState, application: Application, action: str, note: str, *, 
 
 def is_reserving(application: Application) -> bool:
     """Whether an accepted application reserves places first: not if real pods of it run already."""
-    return bool(application.task_groups) and all(
-        one.state is TaskState.NEW for one in application.tasks.values() if not one.is_placeholder
-    )
+    is_untouched = len(application.new) == len(application.tasks) - len(application.placeholders)
+    return bool(application.task_groups) and is_untouched
 
 
 def advance(state: ShimState, application: Application) -> None:
     """Ask for placeholders, and let the real pods follow once all are bound, or once all have ended."""
-    placeholders = application.placeholders
     if application.state is ApplicationState.RESUMING:
-        if not placeholders:
+        if not application.placeholders:
             application.enter(ApplicationState.RUNNING)
         return
     if not is_reserving(application):  # a real pod was bound by another scheduler
@@ -51,13 +49,11 @@ def advance(state: ShimState, application: Application) -> None:
         delete_placeholders(state, application)  # no pod will use them
         return
     _create_missing(state, application)
-    for task in application.placeholders:
-        if task.state is TaskState.NEW and application.task_groups:
-            tasks.send_ask(state, task)
     if application.state is not ApplicationState.RESERVING:
         return
-    bound = Counter(one.task_group for one in placeholders if one.state is TaskState.BOUND)
-    if all(bound[group.name] >= group.min_member for group in application.task_groups):
+    for task in list(application.new_placeholders.values()):
+        tasks.send_ask(state, task)
+    if all(application.bound[group.name] >= group.min_member for group in application.task_groups):
         emit(state, application, "GangReservationComplete", "all placeholders of the gang have nodes")
         application.enter(ApplicationState.RUNNING)
 
@@ -78,8 +74,8 @@ def _create_missing(state: ShimState, application: Application) -> None:
         _fall_back(state, application, f"placeholders were deleted {CREATIONS_MAX} times")
         return
     originator = application.tasks[application.originator].pod
-    present = Counter(one.task_group for one in application.placeholders)
-    names = {one.pod.metadata.name for one in application.placeholders}
+    present = Counter(one.task_group for one in application.placeholders.values())
+    names = {one.pod.metadata.name for one in application.placeholders.values()}
     names.update(application.creating)
     name_of_application = application.application_id
     for group in application.task_groups:
@@ -161,7 +157,7 @@ def _fall_back(state: ShimState, application: Application, reason: str) -> None:
 
 def delete_placeholders(state: ShimState, application: Application) -> None:
     """Delete all placeholders of an application."""
-    for task in application.placeholders:
+    for task in application.placeholders.values():
         tasks.delete_pod(state, task)
 
 

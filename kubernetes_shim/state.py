@@ -6,6 +6,7 @@ raises. `PartitionState` of the core has the same shape: one state, and modules 
 Not here: which call does what (`shim.py`).
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -153,8 +154,14 @@ class Application:
     created: int = 0
     """How many placeholders were requested."""
     tasks: dict[str, Task] = field(default_factory=dict)
+    placeholders: dict[str, Task] = field(default_factory=dict)
+    """All and only the tasks that are placeholders."""
     new: dict[str, Task] = field(default_factory=dict)
-    """All and only the tasks in state `New`."""
+    """All and only the real tasks in state `New`."""
+    new_placeholders: dict[str, Task] = field(default_factory=dict)
+    """All and only the placeholders in state `New`."""
+    bound: Counter[str] = field(default_factory=Counter)
+    """Number of bound placeholders by task group."""
     was_asked: bool = False
     """Whether the core had an ask or allocation of it, so that the core completes it when nothing is left."""
 
@@ -162,9 +169,32 @@ class Application:
     def real_tasks(self) -> list[Task]:
         return [one for one in self.tasks.values() if not one.is_placeholder]
 
-    @property
-    def placeholders(self) -> list[Task]:
-        return [one for one in self.tasks.values() if one.is_placeholder]
+    def add(self, task: Task) -> None:
+        """Add a new task."""
+        self.tasks[task.uid] = task
+        if task.is_placeholder:
+            self.placeholders[task.uid] = task
+        self.count(task)
+
+    def remove(self, task: Task) -> None:
+        """Remove a task that has ended."""
+        self.discount(task)
+        del self.tasks[task.uid]
+        self.placeholders.pop(task.uid, None)
+
+    def count(self, task: Task) -> None:
+        """Note the state that a task has entered."""
+        if task.state is TaskState.NEW:
+            (self.new_placeholders if task.is_placeholder else self.new)[task.uid] = task
+        elif task.state is TaskState.BOUND and task.is_placeholder:
+            self.bound[task.task_group] += 1
+
+    def discount(self, task: Task) -> None:
+        """Note that a task leaves its state."""
+        if task.state is TaskState.NEW:
+            del (self.new_placeholders if task.is_placeholder else self.new)[task.uid]
+        elif task.state is TaskState.BOUND and task.is_placeholder:
+            self.bound[task.task_group] -= 1
 
     def enter(self, state: ApplicationState) -> None:
         """Change the state; a transition that is not in the table raises."""

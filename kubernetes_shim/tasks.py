@@ -103,12 +103,10 @@ def build_allocation(state: ShimState, task: Task, node: str = "") -> Allocation
 
 def _enter(state: ShimState, task: Task, entered: TaskState) -> None:
     """Change the state of a task, and let its application follow."""
-    task.enter(entered)
     application = state.applications[task.application_id]
-    if entered is TaskState.NEW:
-        application.new[task.uid] = task
-    else:
-        application.new.pop(task.uid, None)
+    application.discount(task)
+    task.enter(entered)
+    application.count(task)
     state.changed[task.application_id] = None
 
 
@@ -218,9 +216,7 @@ def end_task(state: ShimState, task: Task) -> None:
     state.blocked.pop(task.uid, None)
     state.orphans.get(task.pod.spec.node_name, {}).pop(task.uid, None)
     del state.tasks[task.uid]
-    application = state.applications[task.application_id]
-    del application.tasks[task.uid]
-    application.new.pop(task.uid, None)
+    state.applications[task.application_id].remove(task)
     state.changed[task.application_id] = None
 
 

@@ -4,7 +4,7 @@ Nothing arrives by itself: each step delivers one message, executes one write or
 chooses the order. `settle` delivers everything, and `check` compares the books of all three.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
 from msgspec import convert, to_builtins
@@ -392,9 +392,14 @@ class World:
         assert set(self.core.foreign) == foreign, "the core has other foreign pods than there are"
         assert set(self.state.applications) >= set(self.core.applications)
         for application in self.state.applications.values():
-            assert application.new == {
-                uid: task for uid, task in application.tasks.items() if task.state is TaskState.NEW
+            found = application.tasks.items()
+            assert application.new | application.new_placeholders == {
+                uid: task for uid, task in found if task.state is TaskState.NEW
             }
+            assert application.placeholders == {uid: task for uid, task in found if task.is_placeholder}
+            assert +application.bound == Counter(
+                task.task_group for _, task in found if task.is_placeholder and task.state is TaskState.BOUND
+            )
 
     def check_end(self) -> None:
         """Check that nothing is left over, after gangs had the time to time out."""

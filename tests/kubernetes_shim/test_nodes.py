@@ -71,8 +71,11 @@ def test_a_pod_of_a_daemon_set_runs_on_its_cordoned_node() -> None:
     world.settle()
     field = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [field]}]}}
+    tolerated = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}  # as its controller adds
     daemon = make_pod(
-        labels={"queue": "root.a"}, owners=[{"kind": "DaemonSet"}], spec={"affinity": {"nodeAffinity": required}}
+        labels={"queue": "root.a"},
+        owners=[{"kind": "DaemonSet"}],
+        spec={"affinity": {"nodeAffinity": required}, "tolerations": [tolerated]},
     )
     world.api.set_pod(daemon)
     world.api.set_pod(make_pod("p2", labels={"queue": "root.a"}))
