@@ -174,6 +174,9 @@ def advance(state: ShimState, application: Application) -> None:
         for task in list(application.new_placeholders.values()):
             tasks.delete_pod(state, task)
     if application.state is ApplicationState.RUNNING:
+        if len(application.placeholders) == len(application.tasks):
+            gangs.delete_placeholders(state, application)  # no pod will use them
+            return
         found = [*application.new.values(), *(application.new_placeholders.values() if application.task_groups else ())]
         for task in sorted(found, key=lambda one: one.rank):
             tasks.send_ask(state, task)

@@ -144,3 +144,14 @@ def test_task_groups_that_cannot_be_read_are_reported_and_the_pod_runs_without_a
     world.settle()
     assert world.bound == {"p1": "n1"}
     assert "TaskGroupsError" in world.actions_of_events("p1")
+
+
+def test_placeholders_that_no_pod_will_use_are_deleted_when_the_last_pod_ends() -> None:
+    world = with_nodes("n1")
+    world.api.set_pod(gang_pod("p1", members=3))
+    world.settle()
+    assert len(world.placeholders) == 2
+    world.api.change_pod("uid-p1", phase="Succeeded")
+    world.settle()
+    world.check()
+    assert world.placeholders == []
