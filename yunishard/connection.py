@@ -99,7 +99,9 @@ class SessionDriver:
         self._dumping: asyncio.Task[None] | None = None
         """Answers requests for a state dump, one after the other."""
         self._liveness = Liveness(random.random, addresses=len(endpoints))
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_at = NEVER
+        """When it runs. uvloop's handle of a time that has come does not have it."""
         self._waiting = 0
         """Tasks in `wait_until`."""
         self._hang_ups: dict[str, float] = {}
@@ -385,10 +387,10 @@ class SessionDriver:
     def _schedule_timer(self) -> None:
         at = self._liveness.deadline
         if self._timer is not None:
-            if self._timer.when() <= at:
+            if self._timer_at <= at:
                 return  # it finds that nothing is due, and schedules the next one
             self._timer.cancel()
-        self._timer = None if at == NEVER else self._loop.call_at(at, self._run_timer)
+        self._timer, self._timer_at = None if at == NEVER else self._loop.call_at(at, self._run_timer), at
 
     def _run_timer(self) -> None:
         self._timer = None

@@ -132,6 +132,20 @@ def test_signs_of_life_go_both_ways_while_nothing_happens() -> None:
     play(story)
 
 
+def test_a_timer_that_is_due_already_has_a_plain_handle_in_uvloop() -> None:
+    async def story() -> None:
+        async with FakeCore() as core, await core.registers(heartbeat_ms=HEARTBEAT_MS, silence_ms=30_000) as rm:
+            driver, loop = rm._driver, asyncio.get_running_loop()
+            assert driver._timer is not None
+            driver._timer.cancel()
+            driver._timer = loop.call_soon(driver._run_timer)  # as uvloop's call_at does for a time that has come
+            driver._timer_at = loop.time()
+            await rm.update_nodes([node("n1")])
+            await core.hears(NodeRequest)
+
+    play(story)
+
+
 def test_a_core_that_falls_silent_is_looked_for_on_a_new_connection_and_nothing_is_lost(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
