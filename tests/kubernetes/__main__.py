@@ -1,6 +1,7 @@
 """`python -m tests.kubernetes`: tests of the Kubernetes shim against a real control plane."""
 
 import argparse
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,7 @@ def main() -> int:
     parser.add_argument("--shell", nargs=argparse.REMAINDER, metavar="COMMAND", help="run this command there instead")
     args, others = parser.parse_known_args()
     build(find_binaries())
+    os.environ.setdefault("HELM", str(find_binaries() / "helm"))
     try:
         network.enter()
     except OSError as error:

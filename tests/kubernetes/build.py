@@ -14,6 +14,9 @@ SOURCE: Final = Path(__file__).parent / "go"
 KUBERNETES: Final = "v1.34.2"
 KWOK: Final = "sigs.k8s.io/kwok@v0.7.0"
 
+HELM: Final = "helm.sh/helm/v3/cmd/helm@v3.18.4"
+"""Renders the chart. It needs other versions of the libraries of Kubernetes, so it is built on its own."""
+
 _VERSION: Final = "k8s.io/component-base/version"
 _KUBERNETES_FLAGS: Final = (
     f"-s -w -X {_VERSION}.gitVersion={KUBERNETES} -X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor=34"
@@ -36,6 +39,9 @@ def find_binaries() -> Path:
 
 def build(folder: Path) -> None:
     """Build the programs that are missing in this folder."""
+    if not (folder / "helm").exists():
+        environment = {**os.environ, "GOBIN": str(folder.absolute()), "CGO_ENABLED": "0"}
+        subprocess.run(["go", "install", "-p", "2", HELM], env=environment, check=True)
     missing = [name for name in PROGRAMS if not (folder / name).exists()]
     if not missing:
         return
