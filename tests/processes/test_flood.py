@@ -20,7 +20,7 @@ from yunishard.items import node
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 
-MESSAGES: Final = 100_000
+MESSAGES: Final = 40_000
 GROWTH_MAX_BYTES: Final = 256 << 20
 """What a flood may add to the memory of a process at its worst."""
 

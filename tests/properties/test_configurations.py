@@ -1,6 +1,7 @@
 """What holds for every configuration text, sound or broken."""
 
 import hashlib
+import os
 from pathlib import Path
 
 import msgspec
@@ -18,7 +19,7 @@ from common.config.validation import DEFAULT_TEXT, find_build_problems, find_pro
 from tests.properties.configurations import broken_configurations, configurations, pairs_of_configurations
 
 VECTORS = Path(__file__).parents[1] / "data" / "config-vectors.yaml"
-EXAMPLES = 150
+EXAMPLES = 1500 if os.environ.get("PROPERTIES") == "long" else 75
 EITHER = st.one_of(configurations(), broken_configurations())
 GARBAGE = st.text(st.sampled_from("ab:-[]{},&*!|>'\"#% \n\t<ü\ufeff\x07"), max_size=40)
 

@@ -17,7 +17,7 @@ from tests.properties.plain_scheduler import Decision, PlainScheduler
 from tests.properties.workload import LEAVES, TREES, Livelier
 from tests.trial import START_S
 
-CLUSTERS = 20_010 if os.environ.get("PROPERTIES") == "long" else 2010
+CLUSTERS = 20_010 if os.environ.get("PROPERTIES") == "long" else 1005
 CLUSTERS_PER_TEST = 15
 STEPS = 25
 EVERYTHING = 1000
