@@ -1,6 +1,8 @@
-"""The web service of the simulation: it asks, lists, kills, moves, changes configurations, and counts the answers.
+"""The web service of the simulation: it asks, lists, kills, moves, stops queues, cordons nodes, ends sessions, changes
+configurations, and counts the answers.
 
-As the real one it takes no notice of a second answer. Not here: HTTP, and what the answers say.
+As the real one it takes no notice of a second answer. Not here: HTTP, what the answers say, except to changes by
+operators, and what follows from those (`operator_changes.py`).
 """
 
 from typing import TYPE_CHECKING, Final
@@ -13,10 +15,15 @@ from common.query_messages import (
     Answer,
     ChangeConfig,
     ChangeHosts,
+    ChangeNode,
+    ChangeQueue,
+    EndSession,
     KillApplication,
     ListPartitions,
     MoveApplication,
+    NodeAction,
     Query,
+    QueueAction,
     ReadConfig,
     ReadHosts,
     Schedule,
@@ -25,7 +32,9 @@ from common.rm_messages import Heartbeat
 from common.wire import LINK_LOST, Incoming, Outgoing, decode_body, make_outgoing
 from tests.sim.auditor import Violation
 from tests.sim.configurations import LEAVES
-from tests.sim.site import Site
+from tests.sim.operator_changes import Drain
+from tests.sim.rm import Cluster
+from tests.sim.site import Phase, Site
 
 if TYPE_CHECKING:
     from tests.sim.process import Process
@@ -35,6 +44,11 @@ QUESTIONS: Final = ("applications", "nodes", "queues", "users", "preemptions", "
 PAUSE_MAX_S: Final = 0.6
 BEAT_S: Final = 1.0
 ADMIN: Final = Actor(user="root", scheduler_admin=True)
+QUEUES: Final = (*LEAVES, "root.made", "root")
+QUEUE_ACTIONS: Final[tuple[QueueAction, ...]] = ("stop", "stop", "start")
+NODE_ACTIONS: Final[tuple[NodeAction, ...]] = ("cordon", "cordon", "drain", "uncordon")
+AGAIN: Final = 0.4
+"""The share of requests about a queue or node that an earlier one was about; half of them take it back."""
 
 
 class Asker:
@@ -62,10 +76,14 @@ class Asker:
     def handle(self, incoming: Incoming, now: float) -> list[Outgoing]:
         header = incoming.header
         if header.kind in ("Answer", "PartitionList", "Refused"):
-            if self.open.pop(header.ref, None) is not None:
-                self.answers += 1
-            if header.kind == "Answer" and decode_body(Answer, incoming.body).status == 500:
+            what = self.open.pop(header.ref, None)
+            self.answers += what is not None
+            answer = decode_body(Answer, incoming.body) if header.kind == "Answer" else None
+            if answer is not None and answer.status == 500:
                 raise Violation("an answer with a defect", f"{incoming}", (header.ref,))
+            if what is not None and answer is not None:
+                for problem in self._world.changes.receive_answer(header.ref, answer):
+                    raise Violation("an answer does not say what was asked for", problem, (header.ref,))
         elif header.kind == LINK_LOST:
             self.open.clear()
         return []
@@ -91,10 +109,14 @@ class Asker:
             self._world.file.edit(self._rng.choice(self._world.texts))
         if len(self._world.hosts) > 1 and self._rng.random() < 0.05:
             return [self._to(message := self._about_hosts(), Header(kind=type(message).__name__))]
+        if self._changes and self._rng.random() < 0.015:
+            return [self._end_session(cluster)]
         if not sites or self._rng.random() < 0.2:
             whole = self._rng.choice((ListPartitions(), Query(what="metrics")))
             return [self._to(whole, Header(kind=type(whole).__name__))]
         site = self._rng.choice(sites)
+        if self._changes and self._rng.random() < 0.14:
+            return [self._mark(cluster.rm_id, site)]
         message = self._chosen(cluster.rm_id, site)
         rm = cluster.rm_id if isinstance(message, ChangeConfig | ReadConfig) else ""
         return [self._to(message, Header(kind=type(message).__name__, rm=rm, partition="" if rm else site.partition))]
@@ -106,6 +128,35 @@ class Asker:
         if chance < 0.3:
             return ChangeHosts(action="rebalance")
         return ChangeHosts(action="drain" if chance < 0.6 else "undrain", host=host)
+
+    def _end_session(self, cluster: Cluster) -> Outgoing:
+        """End the session of an RM, of which none that is connected, unless by force; or of no RM."""
+        chance, rm = self._rng.random(), cluster.rm_id
+        if chance < 0.1:
+            return self._to(EndSession(actor=ADMIN), Header(kind=EndSession.__name__))
+        begun = self._world.auditor.latest_sessions.get(rm, 0)
+        self._world.changes.note_end_sent(self._next_ref, rm, begun)
+        return self._to(EndSession(actor=ADMIN, force=chance < 0.25), Header(kind=EndSession.__name__, rm=rm))
+
+    def _mark(self, rm: str, site: Site) -> Outgoing:
+        """Stop or start a queue; or cordon, drain or uncordon a node."""
+        rng, ref, changes = self._rng, self._next_ref, self._world.changes
+        is_node = bool(site.nodes) and rng.random() < 0.6
+        earlier = changes.list_names(site.partition, are_nodes=is_node) if rng.random() < AGAIN else []
+        takes_back = bool(earlier) and rng.random() < 0.5
+        name = rng.choice(earlier or (list(site.nodes) if is_node else QUEUES))
+        message: ChangeNode | ChangeQueue
+        if is_node:
+            action = "uncordon" if takes_back else rng.choice(NODE_ACTIONS)
+            message = ChangeNode(node_id=name, action=action, reason=ref, actor=ADMIN)
+            if action == "drain":
+                keys = tuple(pod.key for pod in site.pods.values() if pod.phase is Phase.BOUND and pod.node == name)
+                changes.note_drain(Drain(ref, site.partition, name, self._world.rms[rm].session.session, keys))
+        else:
+            queue_action = "start" if takes_back else rng.choice(QUEUE_ACTIONS)
+            message = ChangeQueue(queue=name, action=queue_action, reason=ref, actor=ADMIN)
+        changes.note_sent(ref, site.partition, message)
+        return self._to(message, Header(kind=type(message).__name__, partition=site.partition))
 
     def _chosen(self, rm: str, site: Site) -> Message:
         applications = list(site.applications) or ["nobody"]
@@ -126,8 +177,13 @@ class Asker:
             return ReadConfig(what=self._rng.choice(("current", "history", "version")), version=1)
         return ChangeConfig(config=self._rng.choice(self._world.texts), author="the simulation")
 
+    @property
+    def _next_ref(self) -> str:
+        """The reference of the question that is being made."""
+        return f"{self._number}-{self._asked}"
+
     def _to(self, message: Message, header: Header) -> Outgoing:
-        ref = f"{self._number}-{self._asked}"
+        ref = self._next_ref
         self.open[ref] = type(message).__name__
         asked = Header(kind=header.kind, rm=header.rm, partition=header.partition, ref=ref)
         return make_outgoing(BROKER, message, asked)

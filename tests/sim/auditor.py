@@ -29,6 +29,7 @@ from common.rm_messages import (
     UpdatedApplication,
 )
 from tests.sim.hearing import WANTED_GONE
+from tests.sim.operator_changes import OperatorChanges
 from tests.sim.site import Phase, Pod, Site
 from tests.sim.story import Story
 
@@ -55,8 +56,9 @@ Lane = tuple[str, str, str, int]
 class Auditor:
     """Judges what RMs hear. Raises Violation."""
 
-    def __init__(self, story: Story) -> None:
+    def __init__(self, story: Story, changes: OperatorChanges) -> None:
         self.story = story
+        self.changes = changes
         self.damages: dict[str, int] = {}
         """How often the journal of a partition was damaged or lost."""
         self._retired: set[tuple[str, str, int]] = set()
@@ -69,6 +71,8 @@ class Auditor:
         """RM to the checksums of all configurations that it was told it has."""
         self._sessions: set[tuple[str, str]] = set()
         """Those that have begun; only asked for membership."""
+        self.latest_sessions: dict[str, int] = {}
+        """RM to the number of the latest one."""
         self._said: dict[Lane, dict[int, bytes]] = {}
         """By lane and number, what arrived."""
         self._taken: dict[Lane, int] = {}
@@ -79,6 +83,7 @@ class Auditor:
         name = (rm.rm_id, rm.session.session)
         first = name not in self._sessions
         self._sessions.add(name)
+        self.latest_sessions[rm.rm_id] = rm.session_number
         return first
 
     def configured(self, rm_id: str, checksum: str) -> None:
@@ -90,6 +95,7 @@ class Auditor:
         no RM has taken.
         """
         self.damages[partition] = self.damages.get(partition, 0) + 1
+        self.changes.lose_partition(partition)
         if went_back:
             for lane, said in self._said.items():
                 if lane[2] == partition:
@@ -154,6 +160,7 @@ class Auditor:
         this session since it is configured: broker and worker may have died before that was durable at the worker.
         """
         partition = header.partition
+        self.changes.lose_drains(partition)
         if site is None or not (site.nodes or site.applications) or site.born == (header.session, header.life):
             return
         first = site.born[1] if site.born[0] == header.session else 0

@@ -23,7 +23,7 @@ from tests.sim.auditor import Violation
 from tests.sim.records import WatchedWorker, compare
 from tests.sim.rm import ResourceManager
 from tests.sim.roles import empty_worker
-from tests.sim.site import HOLDING, Phase, Pod, Site
+from tests.sim.site import FORCED_TAG, HOLDING, Phase, Pod, Site
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -119,6 +119,8 @@ def _problems(world: "World", rm: ResourceManager, site: Site, worker: WatchedWo
     yield from _applications(site, partition)
     yield from _pods(site, partition)
     yield from _placed(rm, partition)
+    yield from world.changes.find_problems(site.partition, partition)
+    yield from _drains(world, rm, site, partition)
     yield from _recovery(world, worker)
 
 
@@ -128,6 +130,7 @@ def _configuration(world: "World", rm: ResourceManager, site: Site, partition: P
     if registration is None or registration.session != rm.session.session:
         yield "the broker has another session"
         return
+    yield from world.changes.find_resurrected(rm.rm_id, rm.session_number)
     recorded = world.record.ever_recorded()
     for checksum in world.auditor.configurations.get(rm.rm_id, {}):
         if checksum not in recorded:
@@ -172,9 +175,10 @@ def _applications(site: Site, partition: Partition) -> Iterator[str]:
         if mine.state not in ("sent", "accepted", "reported"):
             yield from _compare(f"application {name}", "state", mine.state, its.state)
         wanted = mine.submission
-        submitted = wanted.ugi.user, wanted.tags, wanted.placeholder_ask
+        tags = [{key: value for key, value in one.items() if key != FORCED_TAG} for one in (wanted.tags, its.tags)]
+        submitted = wanted.ugi.user, tags[0], wanted.placeholder_ask
         yield from _compare(
-            f"application {name}", "submission", submitted, (its.user.name, its.tags, its.placeholder_ask)
+            f"application {name}", "submission", submitted, (its.user.name, tags[1], its.placeholder_ask)
         )
         if mine.gang:
             timeout_s = wanted.execution_timeout_milli_seconds / 1000
@@ -219,6 +223,17 @@ def _known(one: Allocation) -> tuple[object, ...]:
 def _placed(rm: ResourceManager, partition: Partition) -> Iterator[str]:
     """What fits somewhere, into its queues and its limits, has been placed."""
     return iter(() if rm.cluster.predicates else missed(partition))
+
+
+def _drains(world: "World", rm: ResourceManager, site: Site, partition: Partition) -> Iterator[str]:
+    """What ran on a node when an operator drained it has left it, unless the session has ended since."""
+    marks = {mark.reason: node for node, mark in partition.nodes.cordons.items()}
+    for drain in world.changes.drains.values():
+        if (drain.partition, drain.session) == (site.partition, rm.session.session) and drain.ref in marks:
+            for key in drain.keys:
+                pod = site.pods.get(key)
+                if pod is not None and pod.node == drain.node:
+                    yield f"{key} is {pod.phase} on node {drain.node}, which was drained"
 
 
 def _recovery(world: "World", worker: WatchedWorker) -> Iterator[str]:

@@ -12,7 +12,6 @@ from tests.sim.faults import CLUSTER_KINDS, KINDS
 EXCLUDED: Final = {
     **dict.fromkeys(("Command", "News", "Call", "Reply", "Control"), "the direction of others, never sent itself"),
     "ProbeRecord": "once in 150 seeds; tests/processes/test_full_disk.py needs it every time",
-    **dict.fromkeys(("ChangeQueue", "ChangeNode", "EndSession"), "sent by operators; tests/processes/test_changes.py"),
     "ConfigVersion": "inside a ManagerRecord, never alone",
 }
 """Kinds that need not be seen, and why."""

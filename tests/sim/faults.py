@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from common.rm_messages import AllocationRequest, ApplicationRequest
-from common.wire import Incoming, decode_body
+from common.wire import Incoming, Outgoing, decode_body
 from partition_worker.partition_host import identify_message
 from partition_worker.worker import Worker
 from tests.sim.database import Database
@@ -76,6 +76,9 @@ _ROLES: Final = {
     "rm": "RM dies",
 }
 
+DEATHS_PER_CHANGE: Final = 0.15
+"""Of the workers that may die: the share of those that answer a change by an operator, which must outlast that."""
+
 STILL_MAX_S: Final = 4.0
 HANGS_MAX_S: Final = 5.0
 CUT_MAX_S: Final = 12.0
@@ -138,13 +141,16 @@ class Faults:
         """From now on."""
         self._plan()
 
-    def dies_after(self, process: Process, messages: int) -> int | None:
+    def dies_after(self, process: Process, sends: list[Outgoing]) -> int | None:
         """After how many of these messages a process dies; None if it lives."""
         kind = _ROLES[process.role]
-        if not self.on or kind not in self.options.kinds or self.rng.random() >= self.options.deaths_per_message:
+        if not self.on or kind not in self.options.kinds:
+            return None
+        answers = any(one.header.kind == "Answer" and self.world.changes.is_open(one.header.ref) for one in sends)
+        if self.rng.random() >= (DEATHS_PER_CHANGE if answers else self.options.deaths_per_message):
             return None
         self.count(kind)
-        return self.rng.randint(0, messages)
+        return self.rng.randint(0, len(sends))
 
     def count(self, kind: str) -> None:
         self.injected[kind] = self.injected.get(kind, 0) + 1

@@ -8,18 +8,21 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from broker import leases
+from broker import leases, rm_sessions
 from broker.config_rollout import ConfigChange, ConfigChanges
 from broker.leases import RecoveryState
-from broker.registry import Registry, RmSession, WorkerSlot
+from broker.registry import Registry, RmSession, WorkerSlot, build_answer
 from broker.routing import BrokerMachine
+from broker.state import BrokerState
 from common.control_messages import AbortConfig, CommitConfig, Hello
 from common.journal_messages import TICK, Step
 from common.messages import Header, News
 from common.names import BROKER
+from common.query_messages import EndSession
 from common.session import EncodedMessage, Outbox, Session
 from common.wire import NEVER, Incoming, Outgoing
-from partition_worker import partition_host, worker
+from partition_worker import partition_host, views, worker
+from partition_worker.engine.operator_marks import NodeCounts
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.recording import collect_changes
 from partition_worker.rm_channel import OutboxBarrier, RMChannel
@@ -244,6 +247,38 @@ def handle_poison_for_ever() -> Iterator[None]:
     return replaced(partition_host, "ATTEMPTS_MAX", NEVER)
 
 
+def answer_operators_before_durable() -> Iterator[None]:
+    """News wait for the disk, answers to operators do not."""
+    before = OutboxBarrier.hold_or_send
+
+    def passed(recorder: OutboxBarrier, sends: list[Outgoing], now: float, *, more: bool = False) -> list[Outgoing]:
+        early = [one for one in sends if one.to == BROKER and one.header.kind == "Answer"]
+        return [*before(recorder, [one for one in sends if one not in early], now, more=more), *early]
+
+    return replaced(OutboxBarrier, "hold_or_send", passed)
+
+
+def forget_marks_between_sessions() -> Iterator[None]:
+    """A partition that starts empty for a new session, or because it has lost something, has no marks of operators."""
+    return replaced(Partition, "inherit_marks", lambda partition, before: None)
+
+
+def cordon_without_draining() -> Iterator[None]:
+    """A drain asks for no releases, and counts what runs as if it had."""
+    for _ in replaced(Partition, "drain_node", Partition.cordon_node):
+        yield from replaced(views, "count_on_node", lambda node: NodeCounts())
+
+
+def keep_ended_sessions() -> Iterator[None]:
+    """An operator is told that a session has ended, and it continues."""
+
+    def answer(state: BrokerState, changes: ConfigChanges, incoming: Incoming, request: EndSession) -> list[Outgoing]:
+        rm, ref = incoming.header.rm, incoming.header.ref
+        return [build_answer(incoming.source, ref, 200 if rm in state.registry.sessions else 404, b"{}")]
+
+    return replaced(rm_sessions, "handle_end", answer)
+
+
 DEFECTS: Final[tuple[Defect, ...]] = (
     skip_acknowledgements,
     acknowledge_too_early,
@@ -263,6 +298,10 @@ DEFECTS: Final[tuple[Defect, ...]] = (
     handle_poison_for_ever,
     trust_the_journal,
     forget_what_was_acknowledged,
+    answer_operators_before_durable,
+    forget_marks_between_sessions,
+    cordon_without_draining,
+    keep_ended_sessions,
 )
 
 

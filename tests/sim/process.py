@@ -108,7 +108,7 @@ class Process:
 
     def say(self, sends: list[Outgoing], cause: str) -> None:
         """Send, unless it dies in the middle of that."""
-        dies_after = self.world.faults.dies_after(self, len(sends))
+        dies_after = self.world.faults.dies_after(self, sends)
         for count, one in enumerate(sends):
             if count == dies_after or not self.alive:
                 break

@@ -310,6 +310,8 @@ CONSEQUENCES: Final[tuple[Defect, ...]] = (
     forget(NodeRecord, capacity={}),
     forget(NodeRecord, attributes={}),
     forget(ForeignRecord, resources={}),
+    forget(PartitionRecord, stops={}),
+    forget(PartitionRecord, cordons={}),
     forget(QueueRecord, state="Active"),
     forget(QueueRecord, draining_since_ns=0),
     leave_out(StatusRecord),

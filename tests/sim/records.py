@@ -4,7 +4,7 @@ that a worker ends, and at the end of a run.
 Not here: what a wrong recovery leads to, which the auditor hears and `convergence.py` finds.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -16,6 +16,7 @@ from tests.invariants import find_violations
 from tests.likeness import differences
 from tests.recorded import snapshot
 from tests.sim.auditor import Violation
+from tests.sim.operator_changes import OperatorChanges
 
 _STEP = msgspec.msgpack.Decoder(Step)
 
@@ -30,6 +31,10 @@ class WatchedWorker(Worker):
     """The snapshot that the steps follow."""
     steps: Sequence[bytes] = ()
     """Every step after it."""
+    changes: OperatorChanges | None = None
+    """What operators were told."""
+    is_latest: Callable[[], bool] = staticmethod(lambda: False)
+    """Whether no other worker has opened the journal since."""
     acknowledged = 0
     """The number of the RM's last acknowledged message, when a record was made last."""
 
@@ -39,17 +44,33 @@ class WatchedWorker(Worker):
                 self.away = True
             case "Repeat" | "CommitConfig":
                 self.away = False
+        known = self._list_known(incoming.header.kind)
         sends = super().handle(incoming, now)
+        if known is not None and self.changes is not None and self.partition is not None and self.is_latest():
+            for problem in self.changes.find_admitted(self.partition, self.name, known):
+                raise Violation("an operator was told otherwise", f"{self.name}: {problem}", (self.name,))
         if incoming.header.kind == "Repeat" and not self._paused and incoming.header.life == self.host.channel.life:
             self._check_repeated(incoming.header.ack, sends)
         return sends
 
     def tick(self, now: float) -> list[Outgoing]:
         before = self._placed
+        latest_ns = self.partition.latest_stamp_ns if self.partition is not None else 0
         sends = super().tick(now)
         if self.away and self._placed > before:
             raise Violation("something is placed for an RM that is away", self.name, (self.name,))
+        if self.changes is not None and self.partition is not None and self._placed > before and self.is_latest():
+            for problem in self.changes.find_misplaced(self.partition, self.name, latest_ns):
+                raise Violation("an operator was told otherwise", f"{self.name}: {problem}", (self.name,))
         return sends
+
+    def _list_known(self, kind: str) -> set[str] | None:
+        """The applications that there are before a message that may add some; None if it may not, or if the RM reports
+        what it has.
+        """
+        if kind not in ("ApplicationRequest", "GroupsFound") or self.partition is None or self.partition.report:
+            return None
+        return set(self.partition.applications)
 
     @property
     def _placed(self) -> int:

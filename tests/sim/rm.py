@@ -120,6 +120,10 @@ class ResourceManager:
         return self.cluster.rm_id
 
     @property
+    def session_number(self) -> int:
+        return int(self.session.session.removeprefix("s"))
+
+    @property
     def open(self) -> bool:
         return self.session.state == "open"
 

@@ -39,6 +39,7 @@ from tests.sim.database_journal import DatabaseWriter, JournalClient
 from tests.sim.database_record import DatabaseRecord
 from tests.sim.disk import JournalFile, Writer
 from tests.sim.network import Router
+from tests.sim.operator_changes import WatchedRegistry
 from tests.sim.process import Process
 from tests.sim.records import WatchedWorker, compare
 
@@ -172,6 +173,7 @@ class Roles:
             settings=self._settings(process.host),
             incarnation=incarnation,
         )
+        state.registry = WatchedRegistry(incarnation, state.registry._has_store, world.changes.lose_partition)
         world.switch = BrokerMachine(state, now=process.now, records=records, record_problem=problem, hosts=hosts)
         process.peer = BROKER
         process.route(RECORD, give)
@@ -307,6 +309,12 @@ class Roles:
     def _worker(
         self, process: Process, worker: WatchedWorker, give: Callable[[Outgoing], None], keeper: "Keeper"
     ) -> None:
+        world, journal = self._world, self._world.journal(worker.name)
+        opening = journal.openings
+        worker.changes = world.changes
+        worker.is_latest = lambda: (
+            journal is world.journal(worker.name) and (journal.epoch, journal.openings) == (worker.host.epoch, opening)
+        )
         worker.attempts = self._world.disk.attempts_of(f"{process.host} {worker.name}")
         self.workers[process.peer] = worker
         process.route(JOURNAL, give)
@@ -362,6 +370,8 @@ def recovered(world: "World", host: str, partition: str, epoch: int, file: Journ
         worker.problem = str(problem)
     for violation in find_violations(worker.partition) if worker.partition is not None else ():
         raise Violation("a recovered partition contradicts itself", f"{partition}: {violation}", (partition,))
+    for problem in world.changes.find_problems(partition, worker.partition):
+        raise Violation("a recovered partition has other marks", f"{partition}: {problem}", (partition,))
     return worker
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from msgspec.structs import replace
+
 from common.messages import Command, Resources
 from common.names import NODE_PARTITION
 from common.rm_messages import (
@@ -25,6 +27,7 @@ from common.rm_messages import (
     UserGroupInformation,
 )
 
+FORCED_TAG: Final = "application.create.force"
 FOREIGN: Final = "foreign"
 """The tag of what runs on a node without having been asked of us."""
 
@@ -97,6 +100,10 @@ class Application:
     @property
     def application_id(self) -> str:
         return self.submission.application_id
+
+    def force(self) -> None:
+        """It runs already, so that its RM insists on it."""
+        self.submission = replace(self.submission, tags={**self.submission.tags, FORCED_TAG: "true"})
 
 
 @dataclass(slots=True)
@@ -210,8 +217,11 @@ class Site:
             allocations += [foreign(self.partition, key, name, amount) for key, amount in node.foreign.items()]
         running = [pod for pod in self.pods.values() if pod.phase is Phase.BOUND]
         asked = [pod for pod in self.pods.values() if pod.phase is Phase.ASKED]
+        holders = {pod.application for pod in running}
         for application in self.applications.values():
             application.state = "sent"
+            if application.application_id in holders:
+                application.force()
         for pod in asked:
             pod.hinted, pod.hint_echo = False, True
         for pod in (*running, *asked):  # what the core has placed and the RM has not heard of, it is told once more

@@ -29,6 +29,7 @@ from tests.sim.faults import CLUSTER_KINDS, KINDS, Faults, Options
 from tests.sim.file import QueuesFile
 from tests.sim.host import SKEW_MAX_S, Host
 from tests.sim.network import Connection, Dealer, Network
+from tests.sim.operator_changes import OperatorChanges
 from tests.sim.process import Process
 from tests.sim.record import DurableRecord
 from tests.sim.rm import PROXY, Cluster, ResourceManager
@@ -79,7 +80,8 @@ class World:
         self.timeline = Timeline()
         self.story = Story()
         self.story.began = self.story.now = self.timeline.now
-        self.auditor = Auditor(self.story)
+        self.changes = OperatorChanges(lambda: self.timeline.now)
+        self.auditor = Auditor(self.story, self.changes)
         self.network = Network(self.timeline, self.rng)
         self.disk = Disk()
         self.database = Database(self.timeline, self.rng) if cluster else None
@@ -270,6 +272,7 @@ class World:
         if broker is None or broker.machine is None:
             return False
         self.kill(broker, "its record is lost")
+        self.changes.lose_ends()
         self.record.lose()
         return True
 
@@ -287,6 +290,7 @@ class World:
         if not self.kill_all("the record goes back") or not self.record.go_back():
             return False
         self.story.note("disk", "the record goes back")
+        self.changes.lose_ends()
         for partition in self.disk.journals:
             self.auditor.damaged(partition, went_back=True)
             if with_journals and self.rng.random() < 0.5:
