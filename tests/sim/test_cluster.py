@@ -18,6 +18,7 @@ DEADLINE = 60
 
 FIRST_SEEDS = {
     "guess_that_it_was_committed": 9,
+    "ignore_lost_links": 2,
     "lead_after_the_lease": 21,
     "lease_by_the_clock_of_the_host": 5,
     "omit_the_epoch": 63,
