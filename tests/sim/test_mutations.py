@@ -23,7 +23,7 @@ FIRST_SEEDS = {
     "forget_Allocation_preempted": 17,
     "forget_Allocation_preemption_policy": 6,
     "forget_Allocation_priority": 6,
-    "forget_Allocation_replaces": 39,
+    "forget_Allocation_replaces": 22,
     "forget_Allocation_resources": 3,
     "forget_Allocation_scale_up_told": 10,
     "forget_ApplicationStatus_finished_ns": 2,

@@ -4,7 +4,7 @@ from tests.sim.mutations import Defect
 from tests.sim.record_defects import COMPARED, CONSEQUENCES
 from tests.sim.test_mutations import seeds_until_found
 
-DEADLINE = 40
+DEADLINE = 200
 
 
 @pytest.mark.long
