@@ -124,7 +124,7 @@ def _list_texts(headings: Sequence[str], rows: Sequence[Sequence[Text]]) -> tupl
     is_ascii = True
     for heading, *cells in zip(headings, *rows, strict=True):
         column = [heading, *(one if isinstance(one, str) else one.text for one in cells)]
-        whole = "".join(column)
+        whole = "".join(set(column))
         if not whole.isprintable():
             column = list(map(clean, column))
         is_ascii = is_ascii and whole.isascii()

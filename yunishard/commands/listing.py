@@ -146,7 +146,7 @@ def _format_amounts(value: object, _: Frame) -> str:
 
 
 def _format_age(value: object, frame: Frame) -> str:
-    return format_ago(int(as_number(value) or 0), frame.now_ns)
+    return format_ago(value, frame.now_ns) if isinstance(value, int) else UNKNOWN
 
 
 def _format_flag(value: object, _: Frame) -> str:
@@ -201,6 +201,8 @@ class Column(NamedTuple):
             return [self.cell(row, frame) for row in rows]
         if self.kind is TEXT:
             return [as_text(row.get(self.name)) or UNKNOWN for row in rows]
+        if self.kind is AGE:  # all differ
+            return [_format_age(row.get(self.name), frame) for row in rows]
         shown: dict[object, Text] = {}
         cells: list[Text] = []
         for row in rows:

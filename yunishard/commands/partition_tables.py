@@ -126,10 +126,8 @@ def _read_one(rest: Rest, name: TableName, partition: str, query: Mapping[str, s
         answer = read_object(rest, partition, "table", name, query=page).decode(dict[str, object])
         columns, found = as_list(answer.get("columns")), answer.get("rows")
         found = found if isinstance(found, list) else []
-        for values in found:
-            row: Row = dict(zip(columns, values, strict=False))
-            row["partition"] = partition
-            rows.append(row)
+        names = (*columns, "partition")
+        rows += [dict(zip(names, (*values, partition), strict=False)) for values in found]
         total = answer.get("total")
         total = total if isinstance(total, int) else len(rows)
         if not found or len(rows) >= min(total, limit or total):

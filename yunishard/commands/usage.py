@@ -7,6 +7,7 @@ import argparse
 from typing import Final
 
 from common.table_definitions import TableName
+from common.units import UNKNOWN
 from yunishard.commands.console import Action, add_action_table
 from yunishard.commands.display import BAD, WARNING, Cell, Text
 from yunishard.commands.listing import (
@@ -33,9 +34,10 @@ NEARLY_FULL: Final = 80
 
 def _show_share(row: Row, frame: Frame) -> Text:
     share = as_number(row.get("utilization"))
-    text = PERCENT.format(share, frame)
-    colour = "" if share is None or share < NEARLY_FULL else WARNING if share < FULL else BAD
-    return Cell(str(text), colour)
+    if share is None:
+        return UNKNOWN
+    colour = "" if share < NEARLY_FULL else WARNING if share < FULL else BAD
+    return Cell(str(PERCENT.format(share, frame)), colour)
 
 
 USAGE: Final = (
