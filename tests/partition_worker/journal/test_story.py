@@ -44,7 +44,7 @@ def test_the_story_of_an_ask_that_preempts(tmp_path: Path) -> None:
     assert sentences == [
         (2, "Application web-job of user bob was placed in queue root.prod."),
         (10, "Submitted: 5 B, application web-job."),
-        (11, "Reported to the RM as an ask that only a larger cluster could place."),
+        (10.5, "Reported to the RM as an ask that only a larger cluster could place."),
         (40, "Reserved node node-east."),
         (40, "Preempted 1 allocation of root.batch on node node-east for it: etl-2."),
         (60, "Allocated on node node-east after 50 s."),
