@@ -8,7 +8,7 @@ from tests.sim.running import run
 DEADLINE = 200
 
 FIRST_SEEDS = {
-    "acknowledge_too_early": 52,
+    "acknowledge_too_early": 98,
     "answer_before_durable": 4,
     "answer_operators_before_durable": 10,
     "apply_the_last_step_first": 5,
@@ -41,7 +41,7 @@ FIRST_SEEDS = {
     "forget_Queue_state": 2,
     "forget_the_number_of_the_command": 3,
     "forget_what_is_unacknowledged": 12,
-    "forget_what_was_acknowledged": 8,
+    "forget_what_was_acknowledged": 29,
     "forget_what_was_received": 7,
     "forget_what_was_told": 3,
     "handle_poison_for_ever": 8,
