@@ -99,6 +99,8 @@ class Kind(NamedTuple):
     order: Callable[[object, Frame], Order]
     is_right: bool = False
     is_amount: bool = False
+    varies: bool = False
+    """Whether most rows have a value of their own, so that remembering its text does not pay."""
 
 
 def as_amount(value: object) -> dict[str, int] | None:
@@ -167,10 +169,10 @@ def _order_texts(value: object, _: Frame) -> Order:
     return as_text(value)
 
 
-TEXT: Final = Kind(lambda value, _: as_text(value) or UNKNOWN, _order_texts)
+TEXT: Final = Kind(lambda value, _: as_text(value) or UNKNOWN, _order_texts, varies=True)
 NUMBER: Final = Kind(_format_number, _order_numbers, is_right=True)
 PERCENT: Final = Kind(_format_percent, _order_numbers, is_right=True)
-AGE: Final = Kind(_format_age, _order_numbers)
+AGE: Final = Kind(_format_age, _order_numbers, varies=True)
 STATE: Final = Kind(lambda value, _: color_state(as_text(value)), _order_texts)
 FLAG: Final = Kind(_format_flag, _order_numbers)
 LIST: Final = Kind(lambda value, _: ", ".join(as_list(value)) or UNKNOWN, lambda value, _: ",".join(as_list(value)))
@@ -199,10 +201,8 @@ class Column(NamedTuple):
         """Return the cells of all rows. Equal values are formatted once, because long lists have few different ones."""
         if self.cell:
             return [self.cell(row, frame) for row in rows]
-        if self.kind is TEXT:
-            return [as_text(row.get(self.name)) or UNKNOWN for row in rows]
-        if self.kind is AGE:  # all differ
-            return [_format_age(row.get(self.name), frame) for row in rows]
+        if self.kind.varies:
+            return [self.kind.format(row.get(self.name), frame) for row in rows]
         shown: dict[object, Text] = {}
         cells: list[Text] = []
         for row in rows:
