@@ -7,16 +7,11 @@ import argparse
 import asyncio
 import os
 import secrets
-import signal
 import socket
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-import uvloop
-
-from common.logs import configure_logging
 from kubernetes_shim.actions import NOT_FOUND
 from kubernetes_shim.client import KubernetesClient, KubernetesError
 from kubernetes_shim.driver import Driver, find_cause
@@ -24,9 +19,10 @@ from kubernetes_shim.events import EVENTS_PER_S, SENDERS, EventSender
 from kubernetes_shim.kubeconfig import Access, AccessError, find_access
 from kubernetes_shim.lease import LeaseHolder, LeaseLost
 from kubernetes_shim.objects import CONFIG_MAPS
+from kubernetes_shim.process import add_cluster_options, add_log_options, run_until_signal
 from kubernetes_shim.settings import CONFIG_MAPS_READ, Settings, SettingsError, read_config_map, read_settings
 from kubernetes_shim.shim import Shim
-from yunishard.cli import CommandFailed, CommandUnusable
+from yunishard.cli import CommandFailed, CommandUnusable, check_by
 from yunishard.client import split_addresses
 from yunishard.exceptions import KeyFileError, KeyRefused, SessionLost
 
@@ -34,23 +30,25 @@ ADDRESS_DEFAULT: Final = "tcp://127.0.0.1:9090"
 
 LEASE_DEFAULT: Final = "yunishard-k8s-shim"
 
-_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
-
 
 def add_k8s_shim_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `yunishard k8s-shim`."""
     add = parser.add_argument
     about = f"the native port of the core, or several of them with commas between (default: {ADDRESS_DEFAULT})"
-    add("--connect", dest="address", type=_parse_addresses, default=ADDRESS_DEFAULT, metavar="ADDRESS", help=about)
+    add(
+        "--connect",
+        dest="address",
+        type=check_by(split_addresses),
+        default=ADDRESS_DEFAULT,
+        metavar="ADDRESS",
+        help=about,
+    )
     about = "the RM's secret key file; the core's server.key is in the same directory (default: $YUNISHARD_KEYS)"
     add("--keys", metavar="FILE", help=about)
-    about = "where the config maps and the lease are (default: $NAMESPACE, that of the pod, or default)"
-    add("--namespace", metavar="NAME", default=os.environ.get("NAMESPACE", ""), help=about)
-    add("--kubeconfig", metavar="FILE", help="(default: $KUBECONFIG, the pod's service account, or ~/.kube/config)")
+    add_cluster_options(parser, contents="the config maps and the lease")
     about = f"the lease that the active one of several shims holds (default: {LEASE_DEFAULT})"
     add("--lease", metavar="NAME", default=LEASE_DEFAULT, help=about)
-    add("--log-level", choices=_LEVELS, default="info", help="(default: info)")
-    add("--log-format", choices=("text", "json"), default="text", help="(default: text)")
+    add_log_options(parser)
 
 
 def run_k8s_shim(args: argparse.Namespace) -> int:
@@ -71,10 +69,8 @@ def run_k8s_shim(args: argparse.Namespace) -> int:
       1  another process has the lease or the session now
       2  wrong usage, or the API server, the settings or the keys cannot be used
     """
-    configure_logging("k8s-shim", args.log_level, args.log_format)
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(args))
+        run_until_signal("k8s-shim", args, _serve(args))
     except Exception as error:
         cause = find_cause(error)
         if isinstance(cause, LeaseLost | SessionLost):
@@ -86,22 +82,17 @@ def run_k8s_shim(args: argparse.Namespace) -> int:
 
 
 async def _serve(args: argparse.Namespace) -> None:
-    """Wait for the lease, and run the shim until a signal or the loss of the lease."""
+    """Wait for the lease, and run the shim until it is cancelled or loses the lease."""
     access = find_access(os.environ, Path(args.kubeconfig) if args.kubeconfig else None)
     namespace = args.namespace or access.namespace or "default"
     instance = f"{socket.gethostname()}_{secrets.token_hex(4)}"
-    serving = asyncio.current_task()
-    assert serving is not None
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, serving.cancel)
-    with suppress(asyncio.CancelledError):
-        async with (
-            KubernetesClient(access, connections=2) as client,
-            LeaseHolder(client, namespace, args.lease, instance).hold() as lost,
-            asyncio.TaskGroup() as tasks,
-        ):
-            tasks.create_task(_run_driver(args, access, namespace, instance))
-            await lost
+    async with (
+        KubernetesClient(access, connections=2) as client,
+        LeaseHolder(client, namespace, args.lease, instance).hold() as lost,
+        asyncio.TaskGroup() as tasks,
+    ):
+        tasks.create_task(_run_driver(args, access, namespace, instance))
+        await lost
 
 
 async def _run_driver(args: argparse.Namespace, access: Access, namespace: str, instance: str) -> None:
@@ -141,11 +132,3 @@ async def _read_settings(client: KubernetesClient, namespace: str) -> Settings:
 def _write_ready(access: Access, settings: Settings) -> None:
     line = f"scheduling the pods of {access.server} as resource manager {settings.cluster_id}"
     print(line, flush=True)  # noqa: T201 - this is the output
-
-
-def _parse_addresses(text: str) -> str:
-    try:
-        split_addresses(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return text

@@ -108,6 +108,19 @@ def parse_whole(low: int, high: int, wanted: str = "") -> Callable[[str], int]:
     return parse
 
 
+def check_by(parse: Callable[[str], object]) -> Callable[[str], str]:
+    """Return a function that checks a text with the parser, and returns it as it is, for the `type` of an option."""
+
+    def check(text: str) -> str:
+        try:
+            parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+        return text
+
+    return check
+
+
 Run = Callable[[argparse.Namespace], int]
 
 

@@ -4,36 +4,27 @@ The docstring of `run_k8s_admission` is the help text. Not here: what it does (`
 """
 
 import argparse
-import asyncio
 import os
 import re
-import signal
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-import uvloop
-
-from common.logs import configure_logging
 from common.settings import PORT_MAX
 from kubernetes_shim.admission.controller import AdmissionController, Options
 from kubernetes_shim.client import KubernetesClient, KubernetesError
 from kubernetes_shim.kubeconfig import AccessError, find_access
+from kubernetes_shim.process import add_cluster_options, add_log_options, run_until_signal
 from kubernetes_shim.settings import SettingsError
 from yunishard.cli import CommandUnusable
 
 LISTEN_DEFAULT: Final = "0.0.0.0:9089"
 
-_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
-
 
 def add_k8s_admission_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `yunishard k8s-admission`."""
     add = parser.add_argument
-    about = "where config maps, secret and service are (default: $NAMESPACE, that of the pod, or default)"
-    add("--namespace", metavar="NAME", default=os.environ.get("NAMESPACE", ""), help=about)
-    add("--kubeconfig", metavar="FILE", help="(default: $KUBECONFIG, the pod's service account, or ~/.kube/config)")
+    add_cluster_options(parser, contents="config maps, secret and service")
     about = f"where to serve the webhooks (default: {LISTEN_DEFAULT})"
     add("--listen", type=_parse_address, metavar="HOST:PORT", default=LISTEN_DEFAULT, help=about)
     about = "where the API server reaches the webhooks, if not by the service, such as https://10.0.0.1:9089"
@@ -44,8 +35,7 @@ def add_k8s_admission_arguments(parser: argparse.ArgumentParser) -> None:
         "--core-ca", type=Path, metavar="FILE", help="CA certificates of the REST port (default: those of this machine)"
     )
     add("--core-token-file", type=Path, metavar="FILE", help="a token for the REST port, read for each request")
-    add("--log-level", choices=_LEVELS, default="info", help="(default: info)")
-    add("--log-format", choices=("text", "json"), default="text", help="(default: text)")
+    add_log_options(parser)
 
 
 def run_k8s_admission(args: argparse.Namespace) -> int:
@@ -70,10 +60,8 @@ def run_k8s_admission(args: argparse.Namespace) -> int:
       0  stopped by Ctrl-C or SIGTERM
       2  wrong usage, or the API server or the settings cannot be used
     """
-    configure_logging("k8s-admission", args.log_level, args.log_format)
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(args))
+        run_until_signal("k8s-admission", args, _serve(args))
     except (AccessError, SettingsError, KubernetesError, OSError) as error:
         raise CommandUnusable(str(error)) from None
     return 0
@@ -91,13 +79,8 @@ async def _serve(args: argparse.Namespace) -> None:
         core_ca=args.core_ca,
         core_token_file=args.core_token_file,
     )
-    serving = asyncio.current_task()
-    assert serving is not None
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, serving.cancel)
-    with suppress(asyncio.CancelledError):
-        async with KubernetesClient(access, user_agent="yunishard-k8s-admission") as client:
-            await AdmissionController(client, options).run(_write_ready)
+    async with KubernetesClient(access, user_agent="yunishard-k8s-admission") as client:
+        await AdmissionController(client, options).run(_write_ready)
 
 
 def _write_ready(port: int) -> None:

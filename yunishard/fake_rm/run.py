@@ -15,7 +15,7 @@ from common.names import RM_ID
 from common.simulated_nodes import NODE_RESOURCES, NODES_MAX, name_simulated_nodes, parse_node_resources
 from common.text_formats import format_count, parse_duration
 from common.wire import NEVER
-from yunishard.cli import CommandFailed, CommandUnusable, parse_whole
+from yunishard.cli import CommandFailed, CommandUnusable, check_by, parse_whole
 from yunishard.client import ResourceManager, connect, split_addresses
 from yunishard.exceptions import KeyFileError, RegistrationRefused, SessionLost
 from yunishard.fake_rm import workload
@@ -47,7 +47,7 @@ def add_fake_rm_arguments(parser: argparse.ArgumentParser) -> None:
     add("--nodes", type=parse_whole(1, NODES_MAX), default=NODES_DEFAULT, metavar="N", help=about)
     about = f"size of a node (default: {NODE_RESOURCES})"
     add(
-        "--node-resources", type=_checked(parse_node_resources), default=NODE_RESOURCES, metavar="RESOURCES", help=about
+        "--node-resources", type=check_by(parse_node_resources), default=NODE_RESOURCES, metavar="RESOURCES", help=about
     )
     about = (
         f"percentage of the nodes that applications keep busy on average; 0 for none (default: {LOAD_DEFAULT}). "
@@ -72,7 +72,7 @@ def add_fake_rm_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--connect",
         dest="address",
-        type=_checked(split_addresses),
+        type=check_by(split_addresses),
         default=ADDRESS_DEFAULT,
         metavar="ADDRESS",
         help=about,
@@ -261,19 +261,6 @@ def _interruptible() -> Iterator[None]:
 # Options --------------------------------------------------------------------------------------------------------------
 
 _RATE_MIN: Final = 0.01
-
-
-def _checked(parse: Callable[[str], object]) -> Callable[[str], str]:
-    """Return a function that checks a text with the parser, and returns it as it is."""
-
-    def check(text: str) -> str:
-        try:
-            parse(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-        return text
-
-    return check
 
 
 def _parse_rate(text: str) -> float:

@@ -21,7 +21,7 @@ from typing import Final
 
 from common.names import RM_ID
 from common.wire import NEVER
-from yunishard.cli import COMMANDS, NOT_DONE, CommandFailed, CommandUnusable, parse_whole
+from yunishard.cli import COMMANDS, NOT_DONE, CommandFailed, CommandUnusable, check_by, parse_whole
 from yunishard.client import ResourceManager, connect, split_addresses
 from yunishard.exceptions import KeyFileError, RegistrationRefused, ResyncFailed, SessionLost
 from yunishard.replay import result_folder, workload
@@ -67,7 +67,12 @@ def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
         f"one when the present one fails (default: {ADDRESS_DEFAULT})"
     )
     where.add_argument(
-        "--connect", dest="address", type=_parse_addresses, default=ADDRESS_DEFAULT, metavar="ADDRESS", help=about
+        "--connect",
+        dest="address",
+        type=check_by(split_addresses),
+        default=ADDRESS_DEFAULT,
+        metavar="ADDRESS",
+        help=about,
     )
     about = "the RM's secret key file; the core's server.key is in the same directory (default: $YUNISHARD_KEYS)"
     add("--keys", metavar="FILE", help=about)
@@ -142,14 +147,6 @@ def _parse_positive(text: str) -> float:
     if not (math.isfinite(number) and 0.001 <= number <= 1e9):
         raise argparse.ArgumentTypeError(f"{text} is not between 0.001 and 1000000000")
     return number
-
-
-def _parse_addresses(text: str) -> str:
-    try:
-        split_addresses(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return text
 
 
 def _parse_rm_id(text: str) -> str:
