@@ -38,11 +38,13 @@ PROXY_MAX_BYTES: Final = 512 << 20
 
 
 def memory_of(process: int, line: str = "VmHWM") -> int:
-    """Bytes that it has used at most since it began, or since `forget_peak`."""
+    """Bytes that it has used at most since it began, or since `forget_peak`. A process that has ended, of which a
+    zombie may be left that has no memory, raises ProcessLookupError.
+    """
     for text in Path(f"/proc/{process}/status").read_text().splitlines():
         if text.startswith(f"{line}:"):
             return int(text.split()[1]) << 10
-    raise AssertionError(line)
+    raise ProcessLookupError(process)
 
 
 def forget_peak(process: int) -> int:
@@ -124,7 +126,7 @@ def watched(process: int) -> Callable[[], int]:
 
     def watch() -> None:
         nonlocal worst
-        with suppress(FileNotFoundError, ProcessLookupError, AssertionError):  # it is gone
+        with suppress(FileNotFoundError, ProcessLookupError):  # it is gone
             while True:
                 worst = max(worst, memory_of(process))
                 time.sleep(0.01)
