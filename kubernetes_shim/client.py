@@ -27,7 +27,7 @@ import msgspec
 from yarl import URL
 
 from kubernetes_shim.kubeconfig import Access, AccessError
-from kubernetes_shim.objects import PODS, Kind, Object
+from kubernetes_shim.objects import PODS, Kind, Object, decode_object
 
 REQUESTS_PER_S: Final = 1000.0
 """Requests a second, the setting `kubernetes.qps`; more wait for their turn."""
@@ -199,25 +199,6 @@ class LineSplitter:
         return [line for line in lines if line]
 
 
-_T = TypeVar("_T")
-
-
-def _decode(kind: type[_T], data: bytes | msgspec.Raw) -> _T:
-    """Decode an answer. The API writes some absent lists as `null`, which the structs do not have: only then the data
-    are decoded a second time.
-    """
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except msgspec.ValidationError:
-        return msgspec.convert(_drop_nulls(msgspec.json.decode(data)), kind)
-
-
-def _drop_nulls(value: object) -> object:
-    if isinstance(value, dict):
-        return {key: _drop_nulls(item) for key, item in value.items() if item is not None}
-    return [_drop_nulls(item) for item in value] if isinstance(value, list) else value
-
-
 def read_error(status: int, data: bytes) -> KubernetesError:
     """Return the error that an answer describes; what is no `Status` of the API, from a proxy perhaps, is quoted."""
     try:
@@ -315,7 +296,7 @@ class KubernetesClient:
         query: dict[str, str] = {**chosen, "limit": str(page)}
         while True:
             try:
-                part = _decode(_Page[kind.struct], await self._send("GET", path, query=query))  # type: ignore[name-defined]
+                part = decode_object(await self._send("GET", path, query=query), _Page[kind.struct])  # type: ignore[name-defined]
             except KubernetesError as error:
                 if error.status != 410 or "continue" not in query:
                     raise
@@ -332,7 +313,7 @@ class KubernetesClient:
         Raises:
             KubernetesError: there is no such object (404), or the API server refuses the request.
         """
-        return _decode(kind.struct, await self._send("GET", build_path(kind, namespace, name)))
+        return decode_object(await self._send("GET", build_path(kind, namespace, name)), kind.struct)
 
     async def watch(
         self, kind: Kind[_O], resource_version: str, namespace: str = "", *, field_selector: str = ""
@@ -385,7 +366,7 @@ class KubernetesClient:
             if error.reason != "AlreadyExists" or not tries.unanswered or not isinstance(name, str):
                 raise
             return await self.get(kind, namespace, name)  # an earlier try created it, and its answer was lost
-        return _decode(kind.struct, data)
+        return decode_object(data, kind.struct)
 
     async def patch(
         self,
@@ -405,7 +386,7 @@ class KubernetesClient:
         """
         path = build_path(kind, namespace, name, subresource)
         data = await self._send("PATCH", path, body=body, content_type=_CONTENT_TYPES[patch_type])
-        return _decode(kind.struct, data)
+        return decode_object(data, kind.struct)
 
     async def delete(
         self, kind: Kind[_O], namespace: str, name: str, *, uid: str = "", grace_s: int | None = None
@@ -587,7 +568,7 @@ def _read_change(kind: type[_O], line: bytes) -> Change[_O]:
     if found.type == "ERROR":
         status = msgspec.json.decode(found.object, type=_Status)
         raise KubernetesError(status.code, status.reason, status.message)
-    return Change(_EVENTS[found.type], _decode(kind, found.object))
+    return Change(_EVENTS[found.type], decode_object(found.object, kind))
 
 
 def _parse_pause(text: str | None) -> float:

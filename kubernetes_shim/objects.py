@@ -2,7 +2,8 @@
 
 Pod specifications are most of what an API server sends, so each struct declares only what some part of the shim reads,
 and decoding skips the rest: this decides how much memory a large cluster needs. Names are those of the Kubernetes API
-in snake case; absent lists and maps are empty. Amounts and times stay text until they are needed.
+in snake case; absent lists and maps are empty. Amounts and times stay text until they are needed. `decode_object` reads
+them from JSON.
 
 Not here: what is written to the API server. `client.py` sends plain dictionaries, because a patch names the fields that
 it changes, and an object that is read in part must never be written back as a whole.
@@ -10,7 +11,8 @@ it changes, and an object that is read in part must never be written back as a w
 
 from typing import Final, Generic, TypeVar
 
-from msgspec import Raw, Struct, field
+from msgspec import Raw, Struct, ValidationError, convert, field
+from msgspec.json import decode
 
 Quantities = dict[str, str | int | float]
 """Amounts by resource, as written: `{"cpu": "500m", "memory": "1Gi"}`."""
@@ -551,3 +553,29 @@ VALIDATING_WEBHOOKS: Final = Kind(
     WebhookConfiguration, "/apis/admissionregistration.k8s.io/v1", "validatingwebhookconfigurations", namespaced=False
 )
 EVENTS: Final = Kind(Object, "/apis/events.k8s.io/v1", "events")
+
+
+# Decoding -------------------------------------------------------------------------------------------------------------
+
+_T = TypeVar("_T")
+
+
+def decode_object(data: bytes | Raw, kind: type[_T]) -> _T:
+    """Decode an object, or an answer with objects in it.
+
+    API servers before 1.34 write `"creationTimestamp": null` into new objects and pod templates, and all of them write
+    some absent lists as `null`. The structs do not have that: only then the data are decoded a second time.
+
+    Raises:
+        msgspec.DecodeError: the data are not such an object.
+    """
+    try:
+        return decode(data, type=kind)
+    except ValidationError:
+        return convert(_drop_nulls(decode(data)), kind)
+
+
+def _drop_nulls(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _drop_nulls(item) for key, item in value.items() if item is not None}
+    return [_drop_nulls(item) for item in value] if isinstance(value, list) else value

@@ -25,7 +25,7 @@ from kubernetes_shim.admission.reviews import (
     ReviewError,
     Verdict,
 )
-from kubernetes_shim.objects import Namespace, ObjectMeta, Part, PriorityClass
+from kubernetes_shim.objects import Namespace, ObjectMeta, Part, PriorityClass, decode_object
 from kubernetes_shim.pods import (
     ALLOW_PREEMPTION,
     APPLICATION_ID,
@@ -296,6 +296,6 @@ _T = TypeVar("_T")
 
 def _decode(raw: msgspec.Raw, kind: type[_T]) -> _T:
     try:
-        return msgspec.json.decode(raw, type=kind)
+        return decode_object(raw, kind)
     except msgspec.DecodeError as error:
         raise ReviewError(f"the object cannot be read: {error}") from None

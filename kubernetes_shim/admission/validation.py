@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from kubernetes_shim.admission.reviews import ADMITTED, AdmissionRequest, ReviewError, Verdict
-from kubernetes_shim.objects import ConfigMap
+from kubernetes_shim.objects import ConfigMap, decode_object
 from kubernetes_shim.settings import CONFIG_MAPS_READ, read_config_map, read_settings
 
 
@@ -34,7 +34,7 @@ def find_configuration(request: AdmissionRequest, maps: Mapping[str, ConfigMap],
     if request.name not in CONFIG_MAPS_READ or request.operation not in ("CREATE", "UPDATE"):
         return ""
     try:
-        changed = msgspec.json.decode(request.object, type=ConfigMap)
+        changed = decode_object(request.object, ConfigMap)
     except msgspec.DecodeError as error:
         raise ReviewError(f"the object cannot be read: {error}") from None
     read_settings([read_config_map(changed)])  # what is wrong in the other map does not hinder changes of this one

@@ -164,14 +164,6 @@ def test_a_patch_changes_only_its_fields() -> None:
     run(test)
 
 
-def test_null_counts_as_absent() -> None:
-    async def test(api: FakeApi, client: KubernetesClient) -> None:
-        api.put("apis/storage.k8s.io/v1/csinodes", {"metadata": {"name": "n"}, "spec": {"drivers": None}})
-        assert (await client.list(CSI_NODES)).items[0].spec.drivers == []
-
-    run(test)
-
-
 def test_lines_are_split_from_any_chunks() -> None:
     splitter = LineSplitter()
     text = b"one\n\ntwo" * 3 + b"\n" + b"x" * 1000 + b"\nrest"

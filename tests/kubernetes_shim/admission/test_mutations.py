@@ -339,6 +339,15 @@ def test_a_template_with_a_user_stays_as_it_is() -> None:
     assert review(request("Job", created, user=CONTROLLER), surroundings()) == Verdict()
 
 
+def test_null_counts_as_absent() -> None:
+    unset: dict[str, object] = {"creationTimestamp": None, "labels": None}
+    found = review(request("Pod", {"metadata": unset, "spec": {"priorityClassName": None}}), surroundings())
+    assert found == review(request("Pod", pod()), surroundings())
+    template = {"spec": {"template": {"metadata": unset}}}
+    assert patch_of(review(request("Job", template), surroundings()))
+    assert review(request("Job", template, old=template, operation="UPDATE"), surroundings()) == Verdict()
+
+
 def test_an_object_that_cannot_be_read_is_an_error() -> None:
     with pytest.raises(ReviewError, match="labels"):
         review(request("Pod", {"metadata": {"labels": 1}}), surroundings())
