@@ -36,7 +36,7 @@ from kubernetes_shim.pods import (
     parse_time,
 )
 from kubernetes_shim.quantities import convert_quantities
-from kubernetes_shim.state import Application, ApplicationState, ShimState, Task, TaskState
+from kubernetes_shim.state import GANG_SCHEDULING, Application, ApplicationState, ShimState, Task, TaskState
 from kubernetes_shim.task_groups import TaskGroupsError, read_gang_parameters, read_task_groups, sum_placeholders
 
 FORCE: Final = "application.create.force"
@@ -87,7 +87,7 @@ def _create(state: ShimState, pod: Pod, application_id: str) -> Application:
         try:
             groups = read_task_groups(pod)
         except TaskGroupsError as error:
-            state.emit_pod_event(pod, "TaskGroupsError", str(error), reason=gangs.REASON, kind="Warning")
+            state.emit_pod_event(pod, "TaskGroupsError", str(error), reason=GANG_SCHEDULING, kind="Warning")
     tags = {
         "namespace": pod.metadata.namespace,
         FORCE: "false",
@@ -259,7 +259,8 @@ def _follow(state: ShimState, application: Application, update: rm_messages.Upda
         case "Resuming" if application.state is ApplicationState.RESERVING:
             application.enter(ApplicationState.RESUMING)
             gangs.give_up(state, application)
-            gangs.emit(state, application, "PlaceholderTimeOut", "the gang got no room in time, it runs without it")
+            note = f"the gang of application {application.application_id} got no room in time: it runs without a gang"
+            state.emit_gang_event(application, "GangSchedulingFailed", note, kind="Warning")
         case "Failing" | "Failed" if is_live:
             if RESERVATION_TIMEOUT in update.message:
                 text = "Scheduling has timed out due to insufficient resources"

@@ -15,19 +15,9 @@ from kubernetes_shim.actions import CONFLICT, CreatePod, Failure
 from kubernetes_shim.state import Application, ApplicationState, ShimState
 from kubernetes_shim.task_groups import build_placeholder, list_missing
 
-REASON: Final = "GangScheduling"
-"""The reason of all events about gangs."""
-
 CREATIONS_MAX: Final = 3
 """How often the placeholders of a gang are created. If they are deleted again and again, the application runs without
 its gang."""
-
-
-def emit(state: ShimState, application: Application, action: str, note: str, *, is_problem: bool = False) -> None:
-    """Record an event on the originator of the application."""
-    task = state.tasks.get(application.originator)
-    if task is not None:
-        state.emit_pod_event(task.pod, action, note, reason=REASON, kind="Warning" if is_problem else "Normal")
 
 
 def is_reserving(application: Application) -> bool:
@@ -54,7 +44,7 @@ def advance(state: ShimState, application: Application) -> None:
     for task in list(application.new_placeholders.values()):
         tasks.send_ask(state, task)
     if all(application.bound[group.name] >= group.min_member for group in application.task_groups):
-        emit(state, application, "GangReservationComplete", "all placeholders of the gang have nodes")
+        state.emit_gang_event(application, "GangReservationComplete", "all placeholders of the gang have nodes")
         application.enter(ApplicationState.RUNNING)
 
 
@@ -105,7 +95,7 @@ def _create_missing(state: ShimState, application: Application) -> None:
                 namespace=application.namespace, name=name, body=body, application_id=name_of_application
             )
             state.outbox.write(create)
-    emit(state, application, "CreatingPlaceholders", "placeholders of the gang are being created")
+    state.emit_gang_event(application, "CreatingPlaceholders", "placeholders of the gang are being created")
 
 
 def find_placeholder(state: ShimState, key: str, node: str) -> tuple[str, ...]:
@@ -149,7 +139,7 @@ def handle_create_outcome(state: ShimState, action: CreatePod, failure: Failure 
 
 def _fall_back(state: ShimState, application: Application, reason: str) -> None:
     """Run as an ordinary application, as the placeholders cannot be created."""
-    emit(state, application, "PlaceholderCreateFailed", reason, is_problem=True)
+    state.emit_gang_event(application, "PlaceholderCreateFailed", reason, kind="Warning")
     give_up(state, application)
     application.enter(ApplicationState.RUNNING)
     state.changed[application.application_id] = None
@@ -176,6 +166,8 @@ def handle_released(state: ShimState, released: rm_messages.AllocationRelease) -
         rm_messages.STOPPED_BY_RM,
     ):
         return
+    if released.termination_type == rm_messages.TIMEOUT:  # one text for all placeholders makes one series of events
+        state.emit_gang_event(application, "PlaceholderTimeOut", "a placeholder of the gang timed out", kind="Warning")
     if application.state is ApplicationState.RESERVING:
         application.enter(ApplicationState.RUNNING)
         state.changed[application.application_id] = None

@@ -57,6 +57,15 @@ from kubernetes_shim.settings import CONFIG_MAPS_READ, Settings, SettingsError, 
 from kubernetes_shim.state import ShimState, Task
 from yunishard.items import Update
 
+INFORMATIONAL: Final = "Informational"
+"""The action of the events that come from the core."""
+
+_NODE_EVENTS: Final = (
+    (event_codes.NODE, event_codes.ADD, event_codes.DETAILS_NONE),
+    (event_codes.NODE, event_codes.REMOVE, event_codes.NODE_DECOMISSION),
+)
+"""The events of the core about nodes that are shown: others are about single allocations."""
+
 Event = Literal["added", "modified", "deleted"]
 _O = TypeVar("_O", bound=Object)
 
@@ -222,10 +231,14 @@ class Shim:
                 pass
 
     def _handle_event(self, record: rm_messages.EventRecord) -> None:
-        """Show an event of the core about an ask on its pod."""
-        task = self._state.tasks.get(record.object_id)
-        if record.type == event_codes.REQUEST and task is not None:
-            self._state.emit_pod_event(task.pod, "Informational", record.message)
+        """Show an event of the core about an ask on its pod, and that it added or removed a node on the node."""
+        state = self._state
+        if record.type == event_codes.REQUEST:
+            if task := state.tasks.get(record.object_id):
+                state.emit_pod_event(task.pod, INFORMATIONAL, record.message)
+        elif (record.type, record.event_change_type, record.event_change_detail) in _NODE_EVENTS:
+            known = state.nodes.get(record.object_id)
+            state.emit_node_event(record.object_id, known.uid if known else "", INFORMATIONAL, record.message)
 
     # Outcomes and time ----------------------------------------------------------------------------------------------
 

@@ -23,6 +23,9 @@ from kubernetes_shim.predicates.volume_objects import VolumePlan
 from kubernetes_shim.settings import Settings
 from kubernetes_shim.task_groups import TaskGroup
 
+GANG_SCHEDULING: Final = "GangScheduling"
+"""The reason of all events about gangs."""
+
 
 class TaskState(StrEnum):
     """The state of a task, which is a pod that the shim schedules."""
@@ -320,6 +323,14 @@ class ShimState:
                 type=kind,
             )
         )
+
+    def emit_gang_event(
+        self, application: "Application", action: str, note: str, *, kind: Literal["Normal", "Warning"] = "Normal"
+    ) -> None:
+        """Record an event about a gang, on the originator of the application."""
+        task = self.tasks.get(application.originator)
+        if task is not None:
+            self.emit_pod_event(task.pod, action, note, reason=GANG_SCHEDULING, kind=kind)
 
     def emit_node_event(self, name: str, uid: str, action: str, note: str) -> None:
         """Record an event on a node."""

@@ -39,7 +39,7 @@ from kubernetes_shim.pods import (
     name_of,
 )
 from kubernetes_shim.predicates.evaluation import refuse
-from kubernetes_shim.state import ApplicationState, ShimState, Task, TaskState
+from kubernetes_shim.state import GANG_SCHEDULING, ApplicationState, ShimState, Task, TaskState
 from kubernetes_shim.tags import describe_in_tags
 from kubernetes_shim.volumes import Progress, check_binding, list_patches, plan_binding
 
@@ -120,6 +120,9 @@ def send_ask(state: ShimState, task: Task) -> None:
     _enter(state, task, TaskState.SCHEDULING)
     _send(state, task, "")
     state.emit_pod_event(task.pod, "Scheduling", f"{name_of(task.pod)} is queued and waiting for allocation")
+    if task.task_group and not task.is_placeholder:
+        note = f"{name_of(task.pod)} is a member of task group {task.task_group}"
+        state.emit_pod_event(task.pod, "TaskGroupMatch", note, reason=GANG_SCHEDULING)
 
 
 def report_bound(state: ShimState, task: Task, node: str) -> None:
@@ -208,7 +211,7 @@ def _correct_node(state: ShimState, task: Task) -> None:
 
 def end_task(state: ShimState, task: Task) -> None:
     """Discard a task whose pod is gone or has ended, and release what the core has of it."""
-    if task.state is TaskState.BOUND and has_ended(task.pod):
+    if task.state is TaskState.BOUND:
         state.emit_pod_event(task.pod, "TaskCompleted", f"Task {name_of(task.pod)} is completed")
     state.release(task, task.termination or rm_messages.STOPPED_BY_RM)
     state.cluster.forget(task.uid)
@@ -295,6 +298,12 @@ def handle_rejected(state: ShimState, rejected: rm_messages.RejectedAllocation) 
     note = f"Task {name_of(task.pod)} is rejected by the scheduler: {rejected.reason}"
     state.emit_pod_event(task.pod, "TaskRejected", note, kind="Warning")
     task.is_in_core = False
+    _fail(state, task, "the scheduler rejected it")
+
+
+def _fail(state: ShimState, task: Task, reason: str) -> None:
+    note = f"Task {name_of(task.pod)} has failed: {reason}"
+    state.emit_pod_event(task.pod, "TaskFailed", note, kind="Warning")
     _enter(state, task, TaskState.FAILED)
 
 
@@ -304,7 +313,7 @@ def fail_task(state: ShimState, task: Task, note: str) -> None:
     state.release(task, rm_messages.STOPPED_BY_RM)
     state.cluster.forget(task.uid)
     _drop_plan(state, task)
-    _enter(state, task, TaskState.FAILED)
+    _fail(state, task, "its application failed")
 
 
 def handle_unschedulable(state: ShimState, update: rm_messages.UpdateContainerSchedulingState) -> None:
@@ -406,6 +415,9 @@ def _confirm_bound(state: ShimState, task: Task) -> None:
     _enter(state, task, TaskState.BOUND)
     note = f"Pod {name_of(task.pod)} is successfully bound to node {task.node}"
     state.emit_pod_event(task.pod, "PodBindSuccessful", note)
+    if task.is_placeholder:
+        application = state.applications[task.application_id]
+        state.emit_gang_event(application, "PlaceholderAllocated", "a placeholder of the gang has its node")
     if task.was_returned or not task.is_in_core:  # the core may not have it on this node any more
         report_bound(state, task, task.node)
 
