@@ -37,7 +37,9 @@ class Constraint(NamedTuple):
 
     demands: Demands
     asked: str = ""
-    """The key of the ask, by which the RM is asked about nodes; empty if the RM evaluates no predicates."""
+    """The key of the ask, by which the RM is asked about nodes; empty if it is not: it evaluates no predicates, or
+    the ask has the scope `none`.
+    """
     is_wide: bool = False
     """Whether the RM's verdict about a node also depends on what is placed on other nodes."""
 
@@ -413,6 +415,12 @@ class PendingAsks:
         """Resize a pending ask at its place."""
         self._take(ask)
         ask.resize(resources)
+        self._put(ask)
+
+    def constrain(self, ask: Allocation, constraint: Constraint) -> None:
+        """Set another constraint of a pending ask at its place."""
+        self._take(ask)
+        ask.constrain(constraint)
         self._put(ask)
 
     def regroup(self, ask: Allocation) -> None:

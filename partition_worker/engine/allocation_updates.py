@@ -12,6 +12,7 @@ from partition_worker.engine.allocation import FOREIGN, Allocation, Constraint, 
 from partition_worker.engine.application import ACTIVE, AppEvent, Application, AppState
 from partition_worker.engine.gang_scheduling import unwind_swap
 from partition_worker.engine.nodes.node_index import Node
+from partition_worker.engine.predicates.evaluation import NODE_SCOPE, PARTITION_SCOPE, SCOPE
 from partition_worker.engine.predicates.verdicts import DEADLINE_S, Keys, Pair
 from partition_worker.engine.preemption.quota_enforcement import start_quota_timers
 from partition_worker.engine.state import IgnoredRelease, PartitionState, find_text_objection
@@ -94,6 +95,8 @@ def _apply_allocation(state: PartitionState, message: rm_messages.Allocation) ->
         _start_quota_timers(state, application)
         application.queue.bound += 1
         state.emit(known.make_announcement())
+    elif known.group is not None:
+        _ask_again(state, application, known, message.allocation_tags.get(SCOPE, ""))
 
 
 def _add_new(
@@ -134,6 +137,18 @@ def _find_objection(state: PartitionState, message: rm_messages.Allocation) -> s
         return f"the partition has {most} asks and allocations, the setting asks-max allows no more"
     names = (message.allocation_key, message.application_id, message.task_group_name, *message.resource_per_alloc)
     return find_text_objection(names, message.allocation_tags)
+
+
+def _ask_again(state: PartitionState, application: Application, ask: Allocation, scope: str) -> None:
+    """Handle an ask that the RM sent again: with a scope, its answers about the ask may be others by now, so they are
+    dropped, and the ask has this scope from now on. A node that cools down stays refused.
+    """
+    predicates, constraint = state.nodes.predicates, ask.constraint
+    if predicates.asks_manager and scope in (NODE_SCOPE, PARTITION_SCOPE):
+        demands = predicates.no_demands if constraint is None else constraint.demands
+        ledger.constrain_ask(state, application, ask, Constraint(demands, ask.key, scope == PARTITION_SCOPE), scope)
+        predicates.verdicts.drop(ask.key)
+        _retry(state, {ask.key: None})
 
 
 def _start_quota_timers(state: PartitionState, application: Application) -> None:
@@ -247,7 +262,8 @@ def _roll_back(state: PartitionState, application: Application, allocation: Allo
         predicates, constraint = state.nodes.predicates, allocation.constraint
         if constraint is None or not constraint.asked:  # so that the refusal is this ask's alone
             demands = predicates.no_demands if constraint is None else constraint.demands
-            allocation.constrain(Constraint(demands, allocation.key))
+            is_wide = allocation.tags.get(SCOPE) == PARTITION_SCOPE
+            allocation.constrain(Constraint(demands, allocation.key, is_wide))
         predicates.verdicts.refuse(allocation.key, allocation.node_id, NOT_STARTED, state.now)
         ledger.roll_back(state, application, allocation)
 

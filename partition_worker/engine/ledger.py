@@ -9,9 +9,10 @@ from common import event_codes, rm_messages
 from common.messages import Resources
 from common.resources import equal, fits, is_zero, minus, total_of
 from partition_worker.engine import events, lifecycle, reservations
-from partition_worker.engine.allocation import Allocation
+from partition_worker.engine.allocation import Allocation, Constraint
 from partition_worker.engine.application import ACTIVE, AppEvent, Application, AppState, TaskGroup
 from partition_worker.engine.nodes.node_index import UNKNOWN_INSTANCE, Node
+from partition_worker.engine.predicates.evaluation import SCOPE
 from partition_worker.engine.queues.queue import Queue, Total
 from partition_worker.engine.state import PartitionState
 
@@ -205,6 +206,18 @@ def resize_ask(state: PartitionState, application: Application, ask: Allocation,
     if ask.held:
         offer_swap(state, application, ask)
     state.readiness.touch_application(application)
+
+
+def constrain_ask(
+    state: PartitionState, application: Application, ask: Allocation, constraint: Constraint, scope: str
+) -> None:
+    """Set another constraint of a pending ask, with the tag of its scope; it keeps its place in the order."""
+    ask.tags = {**ask.tags, SCOPE: scope}
+    application.asks.constrain(ask, constraint)
+    state.changes.allocations[ask.key] = None
+    if ask.reserved:
+        reservation = application.reservations[ask.key]
+        state.reservation_index.update(reservation, ask.shape, reservation.keeps)
 
 
 def resize_allocation(

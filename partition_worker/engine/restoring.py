@@ -20,7 +20,7 @@ from partition_worker.engine.ledger import may_swap
 from partition_worker.engine.nodes.node_index import Node, Reservation
 from partition_worker.engine.outstanding_asks import REPORT_EVERY_S
 from partition_worker.engine.partition import Partition
-from partition_worker.engine.predicates.evaluation import SCOPE
+from partition_worker.engine.predicates.evaluation import PARTITION_SCOPE, SCOPE
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.queues.fair_share import refresh_fair_maximum
 from partition_worker.engine.queues.queue import Queue, parse_policies
@@ -243,7 +243,7 @@ class _Restoration:
         if record.tags or record.is_rm_asked:
             demands = predicates.restore_demands(record.tags, is_placed=bool(record.node_id))
             if record.is_rm_asked or demands != predicates.no_demands:
-                is_wide = record.is_rm_asked and record.tags.get(SCOPE) == "partition"
+                is_wide = record.is_rm_asked and record.tags.get(SCOPE) == PARTITION_SCOPE
                 constraint = Constraint(demands, record.key if record.is_rm_asked else "", is_wide)
         return Allocation(
             key=record.key,

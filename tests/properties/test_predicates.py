@@ -37,6 +37,8 @@ SELECTORS: dict[str, Test] = {
     "zone!=a": lambda name, at: at.get("zone") != "a",
     "!disk": lambda name, at: "disk" not in at,
 }
+SCOPE = "yunishard/predicateScope"
+SCOPES = ("", "none", "node", "partition")
 FORBIDDEN = ("", "n1", "n2,n3", "n0,n1,n2,n3")
 TOLERATIONS = ("", "gpu", "gpu=x:NoSchedule", "*")
 TAINTS: dict[str, tuple[str, ...]] = {
@@ -81,7 +83,9 @@ class Life:
 
     def happens(self) -> None:
         rng = self.rng
-        event = rng.choice([self.ask] * 6 + [self.release] * 4 + [self.change_node] * 2 + [self.foreign])
+        event = rng.choice(
+            [self.ask] * 6 + [self.ask_again] + [self.release] * 4 + [self.change_node] * 2 + [self.foreign]
+        )
         self.trial.does(*event())
         if rng.random() < 0.5:
             self.trial.waits(rng.choice([0, 0.05, 0.3, 2, 40]))
@@ -109,7 +113,8 @@ class Life:
             for node in self.trial.partition.nodes:
                 free = node.schedulable and not node.reservations and node.has_room(ask.shape.amounts)
                 room = self.trial.app(ask.application_id).queue.has_room(ask.shape.amounts)
-                assert not (free and room and admits(ask, node, asks_manager=self.asks_manager)), (
+                is_asked = ask.constraint is not None and bool(ask.constraint.asked)  # also without scope after failing
+                assert not (free and room and admits(ask, node, asks_manager=self.asks_manager and is_asked)), (
                     ask.key,
                     node.node_id,
                 )
@@ -120,7 +125,8 @@ class Life:
             node = self.trial.partition.nodes.get(ask.node_id)
             if node is not None and self.checked.get(ask.key) != (node.node_id, ask.bound_ns):
                 self.checked[ask.key] = node.node_id, ask.bound_ns
-                assert admits(ask, node, asks_manager=self.asks_manager), (ask.key, ask.tags, node.attributes)
+                is_asked = self.asks_manager and ask.tags.get(SCOPE) != "none"
+                assert admits(ask, node, asks_manager=is_asked), (ask.key, ask.tags, node.attributes)
 
     # Events ---------------------------------------------------------------------------------------------------------
 
@@ -139,6 +145,7 @@ class Life:
                 "yunishard/nodeSelector": rng.choice(list(SELECTORS)),
                 "yunishard/forbiddenNodes": rng.choice(FORBIDDEN),
                 "yunishard/tolerations": rng.choice(TOLERATIONS),
+                SCOPE: rng.choice(SCOPES),
             }
             if rng.random() < 0.1:
                 tags["yunikorn.apache.org/requiredNode"] = rng.choice(["n0", "n1", "n9"])
@@ -151,6 +158,20 @@ class Life:
             )
             allocations.append(one)
         return [AllocationRequest(allocations=allocations)]
+
+    def ask_again(self) -> list[Command]:
+        """Send some asks again, with another scope or the same one."""
+        found = []
+        for one in self.trial.partition.allocations.values():
+            if not one.node_id and self.rng.random() < 0.3:
+                message = Message(
+                    allocation_key=one.key,
+                    application_id=one.application_id,
+                    resource_per_alloc=one.resources,
+                    allocation_tags={SCOPE: self.rng.choice(("node", "partition"))},
+                )
+                found.append(message)
+        return [AllocationRequest(allocations=found)]
 
     def release(self) -> list[Command]:
         keys = list(self.trial.partition.allocations.values())

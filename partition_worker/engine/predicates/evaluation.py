@@ -36,7 +36,13 @@ REASON_LENGTH_MAX: Final = 256
 WAITING: Final = "waits for the verdict of the resource manager"
 
 SCOPE: Final = "yunishard/predicateScope"
-"""The tag of an ask with the scope of the RM's verdicts about it: `node`, the default, or `partition`."""
+"""The tag of an ask with the scope of the RM's verdicts about it: `node`, the default, `partition`, or `none` if the RM
+need not be asked about it.
+"""
+
+NODE_SCOPE: Final = "node"
+PARTITION_SCOPE: Final = "partition"
+NO_SCOPE: Final = "none"
 
 RM_PREDICATES: Final = "rm"
 """The name of the predicates of the RM, where predicates are named."""
@@ -78,10 +84,10 @@ class Predicates:
         Raises ValueError if the tags are wrong; the text explains the right form.
         """
         demands = tuple(self._read(one, tags) for one in self._predicates) if tags else self.no_demands
-        if self.asks_manager:
-            if (scope := tags.get(SCOPE, "node")) not in ("node", "partition"):
-                raise ValueError(f"{SCOPE}: expected node or partition, got {_cut(repr(scope))}")
-            return Constraint(demands, key, scope == "partition")
+        if self.asks_manager and (scope := tags.get(SCOPE, NODE_SCOPE)) != NO_SCOPE:
+            if scope not in (NODE_SCOPE, PARTITION_SCOPE):
+                raise ValueError(f"{SCOPE}: expected node, partition or none, got {_cut(repr(scope))}")
+            return Constraint(demands, key, scope == PARTITION_SCOPE)
         return None if demands == self.no_demands else Constraint(demands)
 
     def restore_demands(self, tags: Mapping[str, str], *, is_placed: bool) -> Demands:

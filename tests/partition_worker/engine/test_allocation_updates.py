@@ -564,6 +564,65 @@ def test_an_ask_for_a_required_node_is_asked_about_that_one(refused: bool) -> No
     assert one.running == ([] if refused else ["a1 on n1"])
 
 
+SCOPE = "yunishard/predicateScope"
+
+
+def test_asks_without_a_scope_get_their_nodes_together_and_the_manager_is_not_asked() -> None:
+    one = verdicts(asks_manager=True).does(tagged("a1", **{SCOPE: "none"}), tagged("a2", **{SCOPE: "none"})).waits(1)
+    assert one.running == ["a1 on n1", "a2 on n2"]
+    assert one.asked == []
+    one.does(tagged("a3", **{SCOPE: "none", SELECTOR: "zone=b"}))
+    assert one.running == ["a1 on n1", "a2 on n2", "a3 on n2"]
+    one.told()
+    assert one.does(tagged("a4", **{SCOPE: "node,none"})).told() == [
+        "a4 rejected: yunishard/predicateScope: expected node, partition or none, got 'node,none'"
+    ]
+
+
+def test_the_manager_is_asked_about_an_ask_that_it_sends_again_with_a_scope() -> None:
+    one = verdicts("n1 memory=10", asks_manager=True)
+    one.does(asks("app-1 r1 memory=10 on=n1"), tagged("a1", 10, **{SCOPE: "none"}), tagged("a2", 10, **{SCOPE: "none"}))
+    assert len(one.app("app-1").asks.groups_by_kind) == 1
+    one.does(tagged("a1", 10, **{SCOPE: "node"}))
+    waiting = one.app("app-1").requests
+    assert [ask.tags[SCOPE] for ask in waiting.values()] == ["node", "none"]
+    assert list(waiting) == ["a1", "a2"], "it keeps its place"
+    one.does(released("app-1 r1")).waits(0)
+    assert one.running == ["a2 on n1"], "the answer about a1 is pending"
+    one.answers().does(released("app-1 a2")).waits(0).answers()
+    assert one.running == ["a1 on n1"]
+
+
+def test_an_ask_that_is_sent_again_with_a_scope_is_asked_about_again_at_once() -> None:
+    one = verdicts("n1 memory=10", asks_manager=True).does(tagged("a1", **{SCOPE: "partition"})).waits(0)
+    one.answers("a1 on n1: no volume").waits(2)
+    one.answers("a1 on n1: no volume").waits(1)
+    asked = len(one.asked)
+    one.does(asks("app-1 a1 memory=1")).waits(1)
+    assert len(one.asked) == asked, "without the tag nothing changes"
+    one.does(tagged("a1", **{SCOPE: "partition"})).waits(0)
+    assert len(one.asked) == asked + 1
+    one.answers()
+    assert one.running == ["a1 on n1"]
+
+
+def test_a_node_that_cools_down_stays_refused_for_an_ask_that_is_sent_again() -> None:
+    one = verdicts("n1 memory=10", asks_manager=True).does(tagged("a1", **{SCOPE: "none"}))
+    assert one.running == ["a1 on n1"]
+    one.does(released("app-1 a1 type=SCHEDULING_FAILED_ON_RM"), tagged("a1", **{SCOPE: "node"}))
+    attended(one, COOL_DOWN_S - 1)
+    assert one.running == []
+    attended(one, 2)
+    assert one.running == ["a1 on n1"]
+
+
+def test_a_scope_means_nothing_if_the_manager_evaluates_no_predicates() -> None:
+    one = verdicts("n1 memory=10").does(asks("app-1 r1 memory=10 on=n1"), tagged("a1", 1, **{SCOPE: "any"}))
+    one.does(tagged("a1", 1, **{SCOPE: "node"}))
+    assert one.app("app-1").requests["a1"].constraint is None
+    assert one.does(released("app-1 r1")).running == ["a1 on n1"]
+
+
 def test_a_real_ask_takes_the_place_of_its_placeholder_once_it_may() -> None:
     one = Trial("root.a")
     one.partition.nodes.predicates.asks_manager = True
