@@ -14,8 +14,8 @@ Not here: placeholders (`gangs.py`), the states of single pods (`tasks.py`).
 from collections.abc import Mapping
 from typing import Final
 
-from msgspec import DecodeError, ValidationError
-from msgspec.json import decode, encode
+from msgspec import DecodeError
+from msgspec.json import encode
 from msgspec.structs import replace
 
 from common import rm_messages
@@ -24,7 +24,7 @@ from common.resources import QuantityError
 from common.rm_messages import AddApplicationRequest, RemoveApplicationRequest
 from kubernetes_shim import gangs, tasks
 from kubernetes_shim.actions import LogProblem
-from kubernetes_shim.objects import Namespace, Pod, Quantities
+from kubernetes_shim.objects import Namespace, Pod, Quantities, decode_object
 from kubernetes_shim.pods import (
     DOMAIN,
     SCHEDULING_PARAMETERS,
@@ -113,17 +113,20 @@ def _create(state: ShimState, pod: Pod, application_id: str) -> Application:
 
 def _describe_namespace(state: ShimState, namespace: Namespace | None) -> dict[str, str]:
     """Return the tags that the annotations of the namespace give its applications."""
-    marks: Mapping[str, str] = namespace.metadata.annotations if namespace is not None else {}
-    tags = {}
-    try:
-        if quota := _read_quota(marks):
-            tags["namespace.resourcequota"] = quota
-        if guaranteed := marks.get(f"{DOMAIN}namespace.guaranteed", ""):
-            tags["namespace.resourceguaranteed"] = _format_resources(decode(guaranteed, type=Quantities))
-    except (DecodeError, ValidationError, QuantityError) as error:
-        name = namespace.metadata.name if namespace is not None else ""
-        text = f"namespace {name}: its quota is ignored: {error}; write a JSON map of quantities"
-        state.outbox.write(LogProblem(text))
+    if namespace is None:
+        return {}
+    marks, tags = namespace.metadata.annotations, {}
+    for tag, what, read in (
+        ("namespace.resourcequota", "quota", _read_quota),
+        ("namespace.resourceguaranteed", "guaranteed amount", _read_guaranteed),
+    ):
+        try:
+            if found := read(marks):
+                tags[tag] = found
+        except (DecodeError, QuantityError) as error:
+            place = f"namespace {namespace.metadata.name}"
+            text = f"{place}: its {what} is ignored: {error}; write a JSON map of quantities"
+            state.outbox.write(LogProblem(text))
     applications_max = marks.get(f"{DOMAIN}namespace.maxApps", "")
     if applications_max.isascii() and applications_max.isdigit():
         tags["namespace.resourcemaxapps"] = applications_max
@@ -134,15 +137,20 @@ def _describe_namespace(state: ShimState, namespace: Namespace | None) -> dict[s
 
 def _read_quota(marks: Mapping[str, str]) -> str:
     if text := marks.get(f"{DOMAIN}namespace.quota", ""):
-        return _format_resources(decode(text, type=Quantities))
+        return _format_resources(decode_object(text, Quantities))
     older = {kind: marks.get(f"{DOMAIN}namespace.max.{kind}", "") for kind in ("cpu", "memory")}
     found: Quantities = {kind: text for kind, text in older.items() if text}
     return _format_resources(found) if found else ""
 
 
+def _read_guaranteed(marks: Mapping[str, str]) -> str:
+    text = marks.get(f"{DOMAIN}namespace.guaranteed", "")
+    return _format_resources(decode_object(text, Quantities)) if text else ""
+
+
 def _format_resources(quantities: Quantities) -> str:
     """Return amounts as JSON of the scheduler interface's resource message."""
-    amounts: Resources = convert_quantities(quantities)
+    amounts: Resources = convert_quantities(quantities, with_zeros=True)
     return encode({"resources": {kind: {"value": amount} for kind, amount in amounts.items()}}).decode()
 
 

@@ -11,7 +11,7 @@ it changes, and an object that is read in part must never be written back as a w
 
 from typing import Final, Generic, TypeVar
 
-from msgspec import Raw, Struct, ValidationError, convert, field
+from msgspec import DecodeError, Raw, Struct, ValidationError, convert, field
 from msgspec.json import decode
 
 Quantities = dict[str, str | int | float]
@@ -560,19 +560,22 @@ EVENTS: Final = Kind(Object, "/apis/events.k8s.io/v1", "events")
 _T = TypeVar("_T")
 
 
-def decode_object(data: bytes | Raw, kind: type[_T]) -> _T:
-    """Decode an object, or an answer with objects in it.
+def decode_object(data: bytes | str | Raw, kind: type[_T]) -> _T:
+    """Decode an object, an answer with objects in it, or the JSON in an annotation.
 
     API servers before 1.34 write `"creationTimestamp": null` into new objects and pod templates, and all of them write
     some absent lists as `null`. The structs do not have that: only then the data are decoded a second time.
 
     Raises:
-        msgspec.DecodeError: the data are not such an object.
+        msgspec.DecodeError: the data are not such an object, or are nested too deeply.
     """
     try:
-        return decode(data, type=kind)
-    except ValidationError:
-        return convert(_drop_nulls(decode(data)), kind)
+        try:
+            return decode(data, type=kind)
+        except ValidationError:
+            return convert(_drop_nulls(decode(data)), kind)
+    except RecursionError:
+        raise DecodeError("the JSON is nested too deeply") from None
 
 
 def _drop_nulls(value: object) -> object:

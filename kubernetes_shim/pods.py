@@ -11,13 +11,12 @@ from datetime import datetime
 from itertools import chain
 from typing import Final
 
-from msgspec import DecodeError, Struct, ValidationError, field
-from msgspec.json import decode
+from msgspec import DecodeError, Struct, field
 
 from common.messages import Resources
 from common.resources import CORES, plus
 from common.rm_messages import PreemptionPolicy, UserGroupInformation
-from kubernetes_shim.objects import Container, ContainerStatus, Pod, PriorityClass
+from kubernetes_shim.objects import Container, ContainerStatus, Pod, PriorityClass, decode_object
 from kubernetes_shim.quantities import convert_quantities
 
 DOMAIN: Final = "yunikorn.apache.org/"
@@ -118,12 +117,12 @@ def find_user(pod: Pod) -> UserGroupInformation:
     text = pod.metadata.annotations.get(USER_INFO, "")
     if text:
         try:
-            info = decode(text, type=_UserInfo)
-        except (DecodeError, ValidationError):
+            info = decode_object(text, _UserInfo)
+        except DecodeError:
             return UserGroupInformation(user=NOBODY)
-        return (
-            UserGroupInformation(user=info.user, groups=info.groups) if info.user else UserGroupInformation(user=NOBODY)
-        )
+        if info.user:
+            return UserGroupInformation(user=info.user, groups=info.groups)
+        return UserGroupInformation(user=NOBODY)
     return UserGroupInformation(user=pod.metadata.labels.get(f"{DOMAIN}username") or NOBODY)
 
 

@@ -49,8 +49,9 @@ def parse_quantity(text: str | float, *, scale: int = 1) -> int:
     return max(INT64_MIN, min(INT64_MAX, ceil(number)))
 
 
-def convert_quantities(quantities: Mapping[str, str | int | float]) -> Resources:
-    """Return amounts under the names and in the units of the core, without those that are 0.
+def convert_quantities(quantities: Mapping[str, str | int | float], *, with_zeros: bool = False) -> Resources:
+    """Return amounts under the names and in the units of the core. An amount of 0 is left out unless `with_zeros`: it
+    is the same for what a pod takes, and not for a quota.
 
     Raises:
         QuantityError: a text is not a quantity; names the resource.
@@ -61,6 +62,6 @@ def convert_quantities(quantities: Mapping[str, str | int | float]) -> Resources
             amount = parse_quantity(text, scale=1000) if kind == CPU else parse_quantity(text)
         except QuantityError as error:
             raise QuantityError(f"{kind}: {error}") from None
-        if amount:
+        if amount or with_zeros:
             found[CORES if kind == CPU else kind] = amount
     return found

@@ -1,9 +1,9 @@
 """The settings of the shim and the admission controller, from the data of their config maps.
 
 Both processes read `yunikorn-defaults` and then `yunikorn-configs`; the second one overrides the first key by key. The
-keys are YuniKorn's, so that its config maps work unchanged. One key has the configuration of the core as text, and all
-others go to the core as its extra configuration. Unlike there, a value that cannot be read is an error: at the start
-it ends the process, and later the previous settings stay in force.
+keys are YuniKorn's, so that its config maps work unchanged. One key has the configuration of the core as text, other
+keys that end in `.yaml` are no settings, and all others go to the core as its extra configuration. Unlike there, a
+value that cannot be read is an error: at the start it ends the process, and later the previous settings stay in force.
 
 Not here: watching the config maps (the drivers), log levels and other settings of the core (`common/extra_config.py`).
 """
@@ -82,7 +82,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     configuration: str = ""
     """The core's configuration, in YAML; empty for that of the core."""
     extra_config: dict[str, str] = {}
-    """All other keys, for the core."""
+    """All keys that do not end in `.yaml`, for the core."""
 
 
 def read_settings(maps: Sequence[Mapping[str, str]], *, current: Settings | None = None) -> Settings:
@@ -102,13 +102,13 @@ def read_settings(maps: Sequence[Mapping[str, str]], *, current: Settings | None
         for setting in _SERVICE.values():
             if setting.is_read_at_start:
                 found[setting.field] = getattr(current, setting.field)
-    key = f"{found.get('policy_group', Settings().policy_group)}.yaml"
+    key = f"{found.get('policy_group', Settings().policy_group)}{_YAML}"
     return convert(
         {
             **found,
             "admission": convert(admission, AdmissionSettings),
-            "configuration": values.pop(key, ""),
-            "extra_config": values,
+            "configuration": values.get(key, ""),
+            "extra_config": {key: value for key, value in values.items() if not key.endswith(_YAML)},
         },
         Settings,
     )
@@ -139,6 +139,7 @@ def read_config_map(config_map: ConfigMap | None) -> dict[str, str]:
     return found
 
 
+_YAML: Final = ".yaml"
 _ZIPPED: Final = ".gz"
 
 

@@ -4,15 +4,15 @@ Not here: when placeholders are created and deleted (`gangs.py`).
 """
 
 import hashlib
+import re
 from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
-from msgspec import DecodeError, Struct, ValidationError, field
-from msgspec.json import decode
+from msgspec import DecodeError, Struct, field
 
-from common.messages import Resources
+from common.messages import INT64_MAX, Resources
 from common.resources import QuantityError, plus
-from kubernetes_shim.objects import Pod, Quantities
+from kubernetes_shim.objects import Pod, Quantities, decode_object
 from kubernetes_shim.pods import (
     APPLICATION_ID,
     PLACEHOLDER,
@@ -33,6 +33,10 @@ HARD: Final = "Hard"
 MEMBERS_MAX: Final = 10_000
 """Placeholders of one application. More in its task groups are an error of the pod, and no gang is scheduled."""
 
+TIMEOUT_S_MAX: Final = INT64_MAX // 1000
+"""The longest time for which placeholders are kept, as the core counts it in milliseconds. A longer one is cut."""
+
+_TIMEOUT: Final = re.compile(r"\+?[0-9]{1,19}")
 _APPLICATION_LENGTH: Final = 28
 _GROUP_LENGTH: Final = 20
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -72,8 +76,8 @@ def read_task_groups(pod: Pod) -> list[TaskGroup]:
     if not text:
         return []
     try:
-        groups = decode(text, type=list[TaskGroup])
-    except (DecodeError, ValidationError) as error:
+        groups = decode_object(text, list[TaskGroup])
+    except DecodeError as error:
         raise TaskGroupsError(f"annotation {TASK_GROUPS}: expected a JSON list of task groups: {error}") from None
     for number, group in enumerate(groups):
         place = f"annotation {TASK_GROUPS}: task group {number} ({group.name or 'without a name'})"
@@ -105,8 +109,8 @@ def read_gang_parameters(pod: Pod) -> GangParameters:
     timeout, style = 0, SOFT
     for pair in pod.metadata.annotations.get(SCHEDULING_PARAMETERS, "").split():
         key, _, value = pair.partition("=")
-        if key == "placeholderTimeoutInSeconds" and value.isascii() and value.isdigit() and len(value) < 10:
-            timeout = int(value)
+        if key == "placeholderTimeoutInSeconds" and _TIMEOUT.fullmatch(value):
+            timeout = min(int(value), TIMEOUT_S_MAX)
         elif key == "gangSchedulingStyle":
             style = value if value in (SOFT, HARD) else SOFT
     return GangParameters(timeout, style)

@@ -274,7 +274,7 @@ def _refuse_user_info(annotations: Mapping[str, str], submitter: RequestUser, se
         )
     try:
         msgspec.json.decode(annotations[USER_INFO], type=_UserInfo | None)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         return f'the annotation {USER_INFO}: expected JSON as in {{"user": "a", "groups": ["b"]}}: {error}'
     return ""
 

@@ -68,13 +68,17 @@ def test_older_annotations_of_a_quota_count_without_the_new_one() -> None:
 
 def test_a_quota_that_cannot_be_read_is_ignored_and_logged() -> None:
     world = with_nodes("n1")
-    marks = {f"{Y}namespace.quota": '{"cpu": "much"}'}
+    marks = {f"{Y}namespace.quota": '{"cpu": "much"}', f"{Y}namespace.guaranteed": '{"cpu": 0, "memory": 1}'}
     world.shim.handle_object(NAMESPACES, "added", Namespace(metadata=ObjectMeta(name="default", annotations=marks)), 0)
     world.api.set_pod(make_pod(labels={"queue": "root.a"}))
     world.settle()
     assert world.bound == {"p1": "n1"}
     (problem,) = world.problems
     assert problem.startswith("namespace default: its quota is ignored: cpu: 'much' is not a quantity")
+    (application,) = world.state.applications.values()
+    tags = application.request.tags
+    assert "namespace.resourcequota" not in tags
+    assert tags["namespace.resourceguaranteed"] == '{"resources":{"vcore":{"value":0},"memory":{"value":1}}}'
 
 
 def test_a_pod_of_a_rejected_application_fails_with_the_reason() -> None:

@@ -11,7 +11,10 @@ def test_null_counts_as_absent() -> None:
     assert decode_object(Raw(b'{"spec": {"drivers": null}}'), CsiNode).spec.drivers == []
 
 
-@pytest.mark.parametrize("data", [b"{", b"null", b'{"spec": {"nodeName": 1, "priority": null}}'])
+DEEP = b'{"spec": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+
+
+@pytest.mark.parametrize("data", [b"{", b"null", b'{"spec": {"nodeName": 1, "priority": null}}', DEEP], ids=len)
 def test_what_is_no_object_is_an_error(data: bytes) -> None:
     with pytest.raises(DecodeError):
         decode_object(data, Pod)

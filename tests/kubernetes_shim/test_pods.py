@@ -58,9 +58,11 @@ def test_ignored_applications_and_queues_are_named() -> None:
     [
         ('{"user": "sue", "groups": ["dev", "ops"]}', "sue", ["dev", "ops"]),
         ('{"user": "sue"}', "sue", []),
+        ('{"user": "sue", "groups": null}', "sue", []),
         ('{"user": "", "groups": ["dev"]}', "nobody", []),
         ('{"user": 5}', "nobody", []),
         ("sue", "nobody", []),
+        (f'{{"user": "sue", "more": {"[" * 100_000}', "nobody", []),
     ],
 )
 def test_the_user_comes_from_the_annotation(info: str, user: str, groups: list[str]) -> None:

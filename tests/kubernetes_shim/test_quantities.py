@@ -41,7 +41,9 @@ def test_text_that_is_no_quantity_is_refused(text: str) -> None:
 
 def test_amounts_have_the_names_and_units_of_the_core_and_no_zeros() -> None:
     quantities = {"cpu": "1.5", "memory": "1Ki", "nvidia.com/gpu": "2", "ephemeral-storage": "0"}
-    assert convert_quantities(quantities) == {"vcore": 1500, "memory": 1024, "nvidia.com/gpu": 2}
+    amounts = {"vcore": 1500, "memory": 1024, "nvidia.com/gpu": 2}
+    assert convert_quantities(quantities) == amounts
+    assert convert_quantities(quantities, with_zeros=True) == {**amounts, "ephemeral-storage": 0}
 
 
 def test_a_wrong_amount_names_its_resource() -> None:

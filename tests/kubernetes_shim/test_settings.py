@@ -121,6 +121,7 @@ def test_a_running_shim_keeps_what_is_read_at_the_start() -> None:
     found = read_settings(new, current=current)
     assert (found.cluster_id, found.policy_group, found.configuration) == ("a", "queues", "new")
     assert not found.enable_config_hot_refresh
+    assert not any(key.endswith(".yaml") for key in found.extra_config)
     assert find_keys_for_restart(current, new) == ["service.clusterId", "service.policyGroup"]
     assert find_keys_for_restart(current, [{"service.clusterId": "a"}]) == []
 

@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from common.messages import INT64_MAX
 from kubernetes_shim.task_groups import (
     GangParameters,
     TaskGroupsError,
@@ -27,12 +28,17 @@ def test_task_groups_are_read_from_the_annotation() -> None:
     assert (group.name, group.min_member, group.node_selector) == ("g", 2, {"zone": "a"})
     assert group.resources == {"vcore": 500, "memory": 1024, "pods": 1}
     assert read_task_groups(make_pod()) == []
+    unset = {"nodeSelector": None, "tolerations": None, "labels": None}
+    assert read_task_groups(make_pod(annotations=groups({**GROUP, **unset}))) == read_task_groups(
+        make_pod(annotations=groups(GROUP))
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("{", "expected a JSON list of task groups"),
+        ("[" * 100_000, "expected a JSON list of task groups: the JSON is nested too deeply"),
         (json.dumps([{**GROUP, "name": ""}]), "task group 0 (without a name): expected a name"),
         (json.dumps([{**GROUP, "minMember": 0}]), "task group 0 (g): expected a minMember above 0, got 0"),
         (json.dumps([{**GROUP, "minResource": {}}]), "expected amounts in minResource"),
@@ -52,6 +58,10 @@ def test_task_groups_that_cannot_be_used_are_refused_with_the_reason(text: str, 
         ("", GangParameters(0, "Soft")),
         ("placeholderTimeoutInSeconds=30 gangSchedulingStyle=Hard", GangParameters(30, "Hard")),
         ("placeholderTimeoutInSeconds=x gangSchedulingStyle=Firm more", GangParameters(0, "Soft")),
+        (" a=b=c  placeholderTimeoutInSeconds=+5 gangSchedulingStyle=hard ", GangParameters(5, "Soft")),
+        ("placeholderTimeoutInSeconds=86400000000", GangParameters(86_400_000_000, "Soft")),
+        ("placeholderTimeoutInSeconds=9999999999999999999", GangParameters(INT64_MAX // 1000, "Soft")),
+        ("placeholderTimeoutInSeconds=-1", GangParameters(0, "Soft")),
     ],
 )
 def test_pairs_of_gang_parameters_that_cannot_be_read_are_skipped(text: str, parameters: GangParameters) -> None:
