@@ -15,7 +15,7 @@ KUBERNETES: Final = "v1.34.2"
 KWOK: Final = "sigs.k8s.io/kwok@v0.7.0"
 
 HELM: Final = "helm.sh/helm/v3/cmd/helm@v3.18.4"
-"""Renders the chart. It needs other versions of the libraries of Kubernetes, so it is built on its own."""
+"""Installs and renders the chart. It needs other versions of the libraries of Kubernetes, so it is built on its own."""
 
 _VERSION: Final = "k8s.io/component-base/version"
 _KUBERNETES_FLAGS: Final = (

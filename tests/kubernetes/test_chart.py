@@ -1,23 +1,42 @@
-"""The Helm chart on a real API server: it accepts every object, field by field, and the rights are enough."""
+"""The Helm chart on a real API server: it is installed, upgraded and removed, and its rights are enough for the
+processes of its pods. No kubelet starts those, so the tests run them in the place of a container: with the token,
+certificates and namespace of the service account, and the address of the API server, as a kubelet provides them.
+"""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
+import httpx
 import pytest
-import yaml
 
 from tests.deploy.system import FREE_PORTS, up
-from tests.kubernetes.controlplane import ControlPlane, Json, build_node, build_pod, eventually
+from tests.kubernetes.controlplane import SERVER, ControlPlane, Json, build_node, build_pod, eventually
 from tests.packaging import test_helm as chart
 from tests.processes.system import MAIN
 
-NAMESPACE = chart.NAMESPACE
-SITE = "chart"
-GANG = [{"name": "g", "minMember": 2, "minResource": {"cpu": "100m", "memory": "64Mi"}}]
+NAMESPACE: Final = chart.NAMESPACE
+SITE: Final = "chart"
+GANG: Final = [{"name": "g", "minMember": 2, "minResource": {"cpu": "100m", "memory": "64Mi"}}]
+INSTANCE: Final = "app.kubernetes.io/instance"
+
+QUEUES: Final = """\
+partitions:
+  - name: default
+    placementrules: [{name: tag, value: namespace, create: true}]
+    queues: [{name: root, submitacl: "*", queues: [{name: added-by-upgrade}]}]
+"""
+
+WEBHOOKS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+
+ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+AS_CONTAINER: Final = f'mount -t tmpfs none /var/run && mkdir -p {ACCOUNT} && mount --bind "$0" {ACCOUNT} && exec "$@"'
+"""Runs a command with a folder where the files of a service account are."""
 
 pytestmark = chart.pytestmark
 
@@ -42,48 +61,127 @@ def test_the_api_server_accepts_every_field(plane: ControlPlane, values: tuple[s
         plane.request("POST", f"{path_of(dict(found))}?fieldValidation=Strict&dryRun=All", found)
 
 
+def helm(plane: ControlPlane, *words: str) -> str:
+    """Run Helm as an administrator of the cluster, and return its output."""
+    assert chart.HELM is not None
+    environment = {**os.environ, "KUBECONFIG": str(plane.kubeconfig), "HOME": str(plane.folder)}
+    command = [chart.HELM, "--namespace", NAMESPACE, *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 @pytest.fixture
-def installed(plane: ControlPlane) -> Iterator[None]:
-    """A release, whose pods do not start: there is no default scheduler."""
-    objects = [dict(one) for one in chart.render(f"config.service\\.clusterId={SITE}").values()]
-    for found in objects:
-        plane.request("POST", f"{path_of(found)}?fieldValidation=Strict", found)
-    yield
-    for found in objects:
-        plane.request("DELETE", f"{path_of(found)}/{found['metadata']['name']}")
+def node(plane: ControlPlane) -> Iterator[str]:
+    yield plane.create("nodes", build_node("chart-1"))["metadata"]["name"]
+    plane.delete_all("pods", SITE)
+    plane.delete("nodes", "chart-1")
+
+
+@pytest.fixture
+def installed(plane: ControlPlane, node: str) -> Iterator[None]:
+    """A release whose pods have a node. The test is the default scheduler, and KWOK the kubelet."""
+    helm(plane, "install", "yunishard", str(chart.CHART), "--set", f"config.service\\.clusterId={SITE}")
+    kinds = {f"{one['kind']}/{one['metadata']['name']}": dict(one) for one in chart.render().values()}
+    eventually(lambda: len(plane.list("pods", NAMESPACE)) == 3, what="not every workload has created its pods")
     for pod in plane.list("pods", NAMESPACE):
-        plane.delete("pods", pod["metadata"]["name"], NAMESPACE)
+        bind(plane, pod, node)
+    workloads = [one for one in kinds.values() if one["kind"] in ("StatefulSet", "Deployment")]
+    eventually(lambda: all(is_ready(plane, one) for one in workloads), what="a workload of the chart is not ready")
+    yield
+    helm(plane, "uninstall", "yunishard", "--wait")
+    for found in kinds.values():
+        left = plane.request("GET", f"{path_of(found)}")["items"]
+        assert not [one for one in left if one["metadata"].get("labels", {}).get(INSTANCE) == "yunishard"]
+    for lease in plane.list("leases", NAMESPACE):  # the only thing that the processes create
+        plane.delete("leases", lease["metadata"]["name"], NAMESPACE)
+    eventually(lambda: not plane.list("pods", NAMESPACE), what="pods of the release are left")
 
 
-@contextmanager
-def run_as(plane: ControlPlane, account: str, folder: Path, *words: str) -> Iterator[Path]:
-    """Run a command with the rights of a service account of the release, from its first line of output to the end of
-    the block. Yields its log.
-    """
-    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token"
-    token = plane.request("POST", path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"})
-    config = yaml.safe_load(plane.kubeconfig.read_text())
-    config["users"] = [{"name": "admin", "user": {"token": token["status"]["token"]}}]
-    kubeconfig, log = folder / f"{account}.kubeconfig", folder / f"{account}.log"
-    kubeconfig.write_text(yaml.safe_dump(config))
-    command = [sys.executable, "-P", "-c", MAIN, *words, "--kubeconfig", str(kubeconfig), "--namespace", NAMESPACE]
-    with log.open("w") as errors, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline(), log.read_text()
-            yield log
-            process.terminate()
-            assert process.wait(20) == 0, log.read_text()
-        finally:
-            process.kill()
+def bind(plane: ControlPlane, pod: Json, node: str) -> None:
+    name = pod["metadata"]["name"]
+    body = {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}}
+    plane.request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods/{name}/binding", body)
+
+
+def is_ready(plane: ControlPlane, workload: Json) -> bool:
+    found = plane.request("GET", f"{path_of(workload)}/{workload['metadata']['name']}")
+    return bool(found["status"].get("readyReplicas", 0) == found["spec"]["replicas"])
+
+
+class Container:
+    """A container of the release that a test runs: its service account, and its log."""
+
+    def __init__(self, plane: ControlPlane, account: str, folder: Path) -> None:
+        self._plane, self._account = plane, account
+        self._log, self._folder = folder / f"{account}.log", folder / account
+        self._folder.mkdir()
+        (self._folder / "ca.crt").write_bytes((plane.folder / "ca.crt").read_bytes())
+        (self._folder / "namespace").write_text(NAMESPACE)
+        self.write_token()
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def write_token(self) -> str:
+        """Replace the token by a new one, which counts as long as the pod is there, as a kubelet does."""
+        (pod, *_) = [
+            one
+            for one in self._plane.list("pods", NAMESPACE)
+            if one["spec"]["serviceAccountName"] == self._account and "deletionTimestamp" not in one["metadata"]
+        ]
+        bound = {"kind": "Pod", "apiVersion": "v1", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"boundObjectRef": bound}}
+        path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{self._account}/token"
+        token = str(self._plane.request("POST", path, body)["status"]["token"])
+        (self._folder / "new").write_text(token)
+        (self._folder / "new").rename(self._folder / "token")
+        return token
+
+    @contextmanager
+    def running(self, *words: str) -> Iterator[None]:
+        """Run a command, from its first line of output to the end of the block."""
+        environment = {one: value for one, value in os.environ.items() if one not in ("KUBECONFIG", "NAMESPACE")}
+        environment |= {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": SERVER.rpartition(":")[2]}
+        command = ["unshare", "--mount", "sh", "-c", AS_CONTAINER, str(self._folder), sys.executable, "-P", "-c", MAIN]
+        with (
+            self._log.open("w") as errors,
+            subprocess.Popen([*command, *words], env=environment, stdout=subprocess.PIPE, stderr=errors) as process,
+        ):
+            try:
+                assert process.stdout is not None
+                assert process.stdout.readline(), self.log
+                yield
+                process.terminate()
+                assert process.wait(20) == 0, self.log
+            finally:
+                process.kill()
+
+
+def create_local_volume(plane: ControlPlane, node: str) -> Json:
+    """A class, a volume on this node, and a claim that waits for its pod. Returns what such a pod has."""
+    storage = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"}
+    plane.create("storageclasses", {"metadata": {"name": SITE}, **storage})
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}
+    common = {"accessModes": ["ReadWriteOnce"], "storageClassName": SITE}
+    local = {"local": {"path": "/data"}, "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}}
+    volume = {"metadata": {"name": SITE}, "spec": {**common, **local, "capacity": {"storage": "1Gi"}}}
+    plane.create("persistentvolumes", volume)
+    claim = {"metadata": {"name": "data", "namespace": SITE}, "spec": common}
+    claim["spec"] = {**common, "resources": {"requests": {"storage": "1Gi"}}}
+    plane.create("persistentvolumeclaims", claim)
+    return {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
 
 
 @pytest.mark.usefixtures("installed")
-def test_the_rights_of_the_shim_are_enough_for_pods_gangs_and_volumes(plane: ControlPlane, tmp_path: Path) -> None:
-    node = plane.create("nodes", build_node("chart-1"))["metadata"]["name"]
+def test_the_rights_of_the_shim_are_enough_for_pods_gangs_and_volumes(
+    plane: ControlPlane, node: str, tmp_path: Path
+) -> None:
+    shim = Container(plane, "yunishard-shim", tmp_path)
     with (
         up("--ephemeral", *FREE_PORTS, folder=tmp_path) as core,
-        run_as(plane, "yunishard-shim", tmp_path, "k8s-shim", "--connect", core.announced()["native"]) as log,
+        shim.running("k8s-shim", "--connect", core.announced()["native"]),
     ):
         annotations = {
             "yunikorn.apache.org/task-groups": json.dumps(GANG),
@@ -94,31 +192,74 @@ def test_the_rights_of_the_shim_are_enough_for_pods_gangs_and_volumes(plane: Con
             for number in range(2)
         ]
         pods.append(plane.create("pods", build_pod("plain", SITE, app="plain")))
+        pods.append(plane.create("pods", build_pod("data", SITE, app="data", **create_local_volume(plane, node))))
         assert set(plane.wait_until_bound(pods)) == {node}
         large = plane.create("pods", build_pod("large", SITE, app="large", requests={"cpu": "900"}))
         eventually(lambda: plane.find_condition(large).get("reason") == "Unschedulable")
         eventually(lambda: len(plane.list("events", SITE)) >= 5, what="events")
-        assert plane.list("leases", NAMESPACE)
-    assert "forbidden" not in log.read_text().lower()
-    plane.delete_all("pods", SITE)
-    plane.delete("nodes", node)
+        assert plane.list("leases", NAMESPACE)[0]["spec"]["holderIdentity"]
+    assert "forbidden" not in shim.log.lower()
+    assert not plane.list("leases", NAMESPACE)[0]["spec"]["holderIdentity"]
 
 
 @pytest.mark.usefixtures("installed")
-def test_the_rights_of_the_admission_controller_are_enough_to_fill_what_the_chart_has(
+def test_a_token_that_is_refused_is_read_again(plane: ControlPlane, node: str, tmp_path: Path) -> None:
+    shim = Container(plane, "yunishard-shim", tmp_path)
+    first = (tmp_path / "yunishard-shim" / "token").read_text()
+
+    def is_refused() -> bool:
+        answer = httpx.get(f"{SERVER}/api", headers={"Authorization": f"Bearer {first}"}, verify=False)
+        return answer.status_code == 401
+
+    with (
+        up("--ephemeral", *FREE_PORTS, folder=tmp_path) as core,
+        shim.running("k8s-shim", "--connect", core.announced()["native"]),
+    ):
+        plane.request("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/yunishard-scheduler-0", {"gracePeriodSeconds": 0})
+        eventually(lambda: plane.get("pods", "yunishard-scheduler-0", NAMESPACE), what="no other pod")
+        assert shim.write_token() != first
+        eventually(is_refused, what="the API server accepts the token of a pod that is gone")
+        plane.wait_until_bound([plane.create("pods", build_pod("later", SITE, app="later"))])
+
+
+@pytest.mark.usefixtures("installed")
+def test_an_upgrade_keeps_what_the_admission_controller_wrote_and_changes_the_queues_of_a_running_core(
     plane: ControlPlane, tmp_path: Path
 ) -> None:
-    path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
-    assert not plane.request("GET", path)["items"][0].get("webhooks")
-    words = ("k8s-admission", "--listen", "127.0.0.1:9089", "--url", "https://127.0.0.1:9089")
-    with run_as(plane, "yunishard-admission", tmp_path, *words) as log:
-        (found,) = plane.request("GET", path)["items"]
-        assert found["webhooks"][0]["clientConfig"]["caBundle"]
+    def find_webhooks() -> list[Json]:
+        (found,) = plane.request("GET", WEBHOOKS)["items"]
+        return list(found.get("webhooks", ()))
 
-        def is_changed() -> bool:
-            created = plane.create("pods", build_pod("probe", SITE, schedulerName="default-scheduler"))
-            plane.delete("pods", "probe", SITE)
-            return bool(created["spec"]["schedulerName"] == "yunikorn")
+    def is_changed() -> bool:
+        created = plane.create("pods", build_pod("probe", SITE, schedulerName="default-scheduler"))
+        plane.delete("pods", "probe", SITE)
+        return bool(created["spec"]["schedulerName"] == "yunikorn")
 
+    secret = f"/api/v1/namespaces/{NAMESPACE}/secrets/admission-controller-secrets"
+    assert not find_webhooks()
+    shim = Container(plane, "yunishard-shim", tmp_path)
+    admission = Container(plane, "yunishard-admission", tmp_path)
+    with (
+        up("--ephemeral", *FREE_PORTS, folder=tmp_path) as core,
+        shim.running("k8s-shim", "--connect", (endpoints := core.announced())["native"]),
+        admission.running("k8s-admission", "--listen", "127.0.0.1:9089", "--url", "https://127.0.0.1:9089"),
+    ):
         eventually(is_changed, what="the API server does not call the webhook")
-    assert "forbidden" not in log.read_text().lower()
+        written, webhooks = plane.request("GET", secret)["data"], find_webhooks()
+        assert written
+        assert webhooks[0]["clientConfig"]["caBundle"]
+        before = plane.get("pods", "yunishard-scheduler-0", NAMESPACE)
+        queues = tmp_path / "queues.yaml"
+        queues.write_text(QUEUES)
+        words = ("--reuse-values", "--set-file", f"config.queues\\.yaml={queues}", "--set", "admission.replicas=1")
+        helm(plane, "upgrade", "yunishard", str(chart.CHART), *words)
+
+        def has_queue() -> bool:
+            found = httpx.get(f"{endpoints['rest']}/ws/v1/partition/default/queues").json()
+            return "root.added-by-upgrade" in [one["queuename"] for one in found["children"]]
+
+        eventually(has_queue, what="the core does not have the queue of the upgrade")
+        eventually(lambda: len(plane.list("pods", NAMESPACE)) == 2, what="admission.replicas has no effect")
+        assert plane.get("pods", "yunishard-scheduler-0", NAMESPACE) == before
+        assert (plane.request("GET", secret)["data"], find_webhooks()) == (written, webhooks)
+    assert "forbidden" not in f"{shim.log}{admission.log}".lower()

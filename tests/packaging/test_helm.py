@@ -18,6 +18,7 @@ from common.settings import SETTINGS
 from deploy.settings import resolve_settings
 from kubernetes_shim.admission.controller import SECRET
 from kubernetes_shim.admission.webhooks import Endpoint, describe_webhooks
+from kubernetes_shim.command import LEASE_DEFAULT
 from kubernetes_shim.settings import CONFIG_MAPS_READ, AdmissionSettings, read_settings
 from tests.packaging.test_image import instructions
 from yunishard.cli import build_parser, parse_words
@@ -211,6 +212,8 @@ def test_names_are_those_that_the_settings_and_the_admission_controller_have(def
     service, _, port = settings.scheduler_address.partition(":")
     assert [str(one["port"]) for one in defaults[f"Service/{service}"]["spec"]["ports"]] == [port]
     assert f"Secret/{SECRET}" in defaults
+    (rule, _) = (one for one in defaults["Role/yunishard-shim"]["rules"] if one["resources"] == ["leases"])
+    assert rule["resourceNames"] == [LEASE_DEFAULT]
     for wanted in describe_webhooks(Endpoint(NAMESPACE, settings.service_name), b""):
         assert f"{wanted.body()['kind']}/{wanted.name}" in defaults
         rules = defaults["ClusterRole/yunishard-admission"]["rules"]
