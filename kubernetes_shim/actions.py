@@ -126,13 +126,18 @@ class BindPod(Struct, frozen=True, kw_only=True):
 class PatchPodStatus(Struct, frozen=True, kw_only=True):
     """Change the status of a pod, as a strategic merge patch of the subresource `status`.
 
-    The body has the uid in its metadata, so that the API server refuses it (409) for a new pod of the same name.
+    The patch has the uid in its metadata, so that the API server refuses it for a new pod of the same name.
     """
 
     namespace: str
     name: str
     uid: str
-    body: dict[str, object]
+    status: dict[str, str] = field(default_factory=dict)
+    """Fields of the status itself, such as the phase."""
+    condition: dict[str, str] = field(default_factory=dict)
+    """One condition; conditions of other types stay as they are."""
+    is_transition: bool = False
+    """Whether the pod did not have this condition with the same status: then the driver adds the present time."""
     attempt: int = 0
 
 

@@ -295,7 +295,7 @@ def fail(state: ShimState, application: Application, reason: str, text: str) -> 
         if not task.pod.spec.node_name and not task.is_binding and task.state is not TaskState.BOUND:
             tasks.fail_task(state, task, f"Application {application.application_id} failed: {reason or text}")
             if reason:
-                tasks.patch_status(state, task, {"phase": "Failed", "reason": reason, "message": text})
+                tasks.patch_status(state, task, status={"phase": "Failed", "reason": reason, "message": text})
 
 
 def handle_allocations(state: ShimState, news: rm_messages.AllocationResponse) -> None:

@@ -9,12 +9,14 @@ Not here: decisions (`shim.py`), the command (`command.py`).
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import Final, Protocol, TypeVar
 
 from common import gc_tuning
+from common.logs import LogLevels
 from kubernetes_shim import objects
 from kubernetes_shim.actions import (
     Action,
@@ -35,8 +37,8 @@ from kubernetes_shim.actions import (
     SendReport,
     WriteAction,
 )
-from kubernetes_shim.client import KubernetesClient, KubernetesError
-from kubernetes_shim.events import EventSender
+from kubernetes_shim.client import Body, KubernetesClient, KubernetesError
+from kubernetes_shim.events import EventSender, format_time
 from kubernetes_shim.objects import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, Kind, Object
 from kubernetes_shim.reflector import ObjectEvent, Reflector
 from kubernetes_shim.settings import Settings
@@ -126,6 +128,8 @@ class Driver:
         self._address, self._settings, self._namespace, self._keys = address, settings, namespace, keys
         self._configuration, self._extra_config = settings.configuration, settings.extra_config
         self._on_ready, self._is_ready = on_ready, False
+        self._levels = LogLevels("shim", "kubernetes")
+        self._levels.apply(settings.extra_config)
         self._core = _CoreQueue()
         self._writes = _WriteQueue()
         self._loop = asyncio.get_running_loop()
@@ -188,6 +192,7 @@ class Driver:
             elif isinstance(action, CoreAction):
                 if isinstance(action, SendConfiguration):
                     self._configuration, self._extra_config = action.text, action.extra_config
+                    self._levels.apply(action.extra_config)
                 self._core.put(action)
             else:
                 self._writes.put(action)
@@ -319,13 +324,23 @@ class Driver:
             case DeletePod():
                 await client.delete(PODS, action.namespace, action.name, uid=action.uid)
             case PatchPodStatus():
+                body = _build_status_patch(action, time.time())
                 await client.patch(
-                    PODS, action.namespace, action.name, action.body, subresource="status", patch_type="strategic"
+                    PODS, action.namespace, action.name, body, subresource="status", patch_type="strategic"
                 )
             case PatchVolume():
                 await client.patch(PERSISTENT_VOLUMES, "", action.name, action.body)
             case PatchClaim():
                 await client.patch(PERSISTENT_VOLUME_CLAIMS, action.namespace, action.name, action.body)
+
+
+def _build_status_patch(action: PatchPodStatus, now: float) -> Body:
+    """Return the patch, with the time at which its condition entered its status; without it, the known time stays."""
+    status: dict[str, object] = dict(action.status)
+    if action.condition:
+        entered = {"lastTransitionTime": format_time(now)} if action.is_transition else {}
+        status["conditions"] = [{**action.condition, **entered}]
+    return {"metadata": {"uid": action.uid}, "status": status}
 
 
 def find_cause(error: BaseException) -> BaseException:

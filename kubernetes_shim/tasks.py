@@ -332,16 +332,26 @@ def handle_unschedulable(state: ShimState, update: rm_messages.UpdateContainerSc
         return
     task.reason = reason
     condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": update.reason or note}
-    patch_status(state, task, {"conditions": [condition]})
+    patch_status(state, task, condition=condition)
     state.emit_pod_event(pod, "PodUnschedulable", note)
 
 
-def patch_status(state: ShimState, task: Task, status: dict[str, object]) -> None:
-    """Change the status of the pod."""
-    meta = task.pod.metadata
+def patch_status(
+    state: ShimState, task: Task, *, status: dict[str, str] | None = None, condition: dict[str, str] | None = None
+) -> None:
+    """Change fields of the pod's status, or one of its conditions."""
+    meta, condition = task.pod.metadata, condition or {}
+    known = [(one.type, one.status) for one in task.pod.status.conditions]
     task.writes += 1
-    body: dict[str, object] = {"metadata": {"uid": meta.uid}, "status": status}
-    state.outbox.write(PatchPodStatus(namespace=meta.namespace, name=meta.name, uid=meta.uid, body=body))
+    patch = PatchPodStatus(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        status=status or {},
+        condition=condition,
+        is_transition=bool(condition) and (condition["type"], condition["status"]) not in known,
+    )
+    state.outbox.write(patch)
 
 
 def delete_pod(state: ShimState, task: Task) -> None:

@@ -126,7 +126,10 @@ class ApiServer:
             case DeletePod():
                 self.remove_pod(uid)
             case PatchPodStatus():
-                status = to_builtins(pod.status) | dict(to_builtins(action.body["status"]))
+                status = to_builtins(pod.status) | action.status
+                if action.condition:
+                    others = [one for one in status["conditions"] if one["type"] != action.condition["type"]]
+                    status["conditions"] = [*others, action.condition]
                 self.set_pod(replace(pod, status=convert(status, type(pod.status))))
         return None
 

@@ -1,6 +1,8 @@
 """The driver with a machine that decides what the test wants, the fake API server, and a core of the test."""
 
 import asyncio
+import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -272,7 +274,7 @@ def test_writes_to_one_object_are_in_order_and_a_slow_one_delays_no_other(core: 
 
         world.api._respond = respond  # type: ignore[method-assign]
         world.act(
-            PatchPodStatus(namespace="default", name="p1", uid="p1", body={"status": {"reason": "x"}}),
+            PatchPodStatus(namespace="default", name="p1", uid="p1", status={"reason": "x"}),
             BindPod(namespace="default", name="p1", uid="p1", node="n1"),
             BindPod(namespace="default", name="p2", uid="p2", node="n1"),
         )
@@ -307,6 +309,48 @@ def test_every_kind_of_write_is_executed_and_refusals_are_outcomes(core: FakeCor
         assert world.api.objects["api/v1/persistentvolumes"]["", "v"]["metadata"]["annotations"] == {"k": "v"}
         failures = [failure for name, failure in world.outcomes() if failure is not None]
         assert failures == [Failure(404, "NotFound", "NotFound")]
+
+    run(core, test)
+
+
+def test_a_condition_has_the_time_at_which_it_entered_its_status(core: FakeCore) -> None:
+    async def test(world: World) -> None:
+        def patch(reason: str, *, is_transition: bool) -> PatchPodStatus:
+            condition = {"type": "PodScheduled", "status": "False", "reason": reason}
+            return PatchPodStatus(
+                namespace="default", name="p1", uid="p1", condition=condition, is_transition=is_transition
+            )
+
+        bodies: list[Any] = []
+
+        async def record(_kind: Any, _namespace: str, _name: str, body: Any, **_more: Any) -> None:
+            bodies.append(body)
+
+        world.driver._client.patch = record  # type: ignore[assignment, method-assign]
+        world.act(patch("Unschedulable", is_transition=True), patch("SchedulingSkipped", is_transition=False))
+        await world.until(lambda: len(world.outcomes()) == 2)
+        (first,), (second,) = (one["status"]["conditions"] for one in bodies)
+        assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", first["lastTransitionTime"])
+        assert second == {"type": "PodScheduled", "status": "False", "reason": "SchedulingSkipped"}
+        assert {one["metadata"]["uid"] for one in bodies} == {"p1"}
+
+    run(core, test)
+
+
+def test_levels_of_loggers_follow_the_settings(core: FakeCore) -> None:
+    async def test(world: World) -> None:
+        for extra, expected in (
+            ({"log.level": "WARN", "log.shim.driver.level": "DEBUG"}, [logging.WARNING, logging.DEBUG]),
+            ({"log.kubernetes.level": "ERROR"}, [logging.NOTSET, logging.NOTSET]),
+            ({}, [logging.NOTSET, logging.NOTSET]),
+        ):
+            world.act(SendConfiguration("text", extra))
+            await world.until(lambda: world.core.sent[-1:] == [("configuration", "text")])
+            world.core.sent.clear()
+            levels = [logging.getLogger(name).level for name in ("shim", "shim.driver")]
+            assert levels == expected
+            has_own = logging.getLogger("kubernetes").level != logging.NOTSET
+            assert has_own == bool(extra)
 
     run(core, test)
 

@@ -1,11 +1,17 @@
 from msgspec import convert
 from msgspec.structs import replace
 
-from common.rm_messages import PREEMPTED_BY_SCHEDULER, AllocationResponse
+from common.rm_messages import (
+    PREEMPTED_BY_SCHEDULER,
+    SCHEDULING_FAILED,
+    AllocationResponse,
+    SchedulingStateResponse,
+    UpdateContainerSchedulingState,
+)
 from kubernetes_shim.actions import BindPod, Failure, PatchClaim, PatchPodStatus, SendAllocations
 from kubernetes_shim.objects import PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES, PersistentVolumeClaim, StorageClass
 from kubernetes_shim.state import TaskState
-from kubernetes_shim.tasks import delete_pod
+from kubernetes_shim.tasks import SKIPPED, delete_pod
 from tests.kubernetes_shim.shim_builders import make_node, make_pod
 from tests.kubernetes_shim.shim_world import World, with_nodes
 
@@ -128,6 +134,24 @@ def test_a_pod_that_fits_nowhere_has_a_condition_for_cluster_autoscalers() -> No
     (condition,) = world.api.pods["uid-p1"].status.conditions
     assert (condition.type, condition.status, condition.reason) == ("PodScheduled", "False", "Unschedulable")
     assert len(patches) <= 1
+
+
+def test_a_condition_that_changes_its_reason_only_keeps_the_time_of_its_status() -> None:
+    world = with_nodes("n1", cpu="1")
+    world.api.set_pod(make_pod(labels=QUEUE, requests={"cpu": "2"}))
+    world.settle_until(lambda: "Scheduling" in world.actions_of_events("p1"))
+    patches = []
+    for state in (SCHEDULING_FAILED, SKIPPED, SCHEDULING_FAILED):
+        update = UpdateContainerSchedulingState(application_id="", allocation_key="uid-p1", state=state)
+        world.shim.handle_result("mycluster_default", SchedulingStateResponse(updated=[update]), world.now)
+        world.take()
+        patches += [one for one in world.writes if isinstance(one, PatchPodStatus)]
+        world.settle()
+    assert [(one.condition["reason"], one.is_transition) for one in patches] == [
+        ("Unschedulable", True),
+        ("SchedulingSkipped", False),
+        ("Unschedulable", False),
+    ]
 
 
 def test_a_resized_pod_is_sent_again() -> None:
