@@ -9,10 +9,13 @@ Not here: decisions (`shim.py`), the command (`command.py`).
 
 import asyncio
 import logging
+import platform
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from importlib.metadata import version
+from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 from common import gc_tuning
@@ -104,6 +107,7 @@ class Machine(Protocol):
     def advance(self, now: float) -> None: ...
     def may_run(self, key: str, node: str, allocate: bool) -> str | None: ...  # noqa: FBT001 - the SDK's signature
     def fits_without(self, key: str, node: str, victims: Sequence[str], start: int) -> int | str: ...
+    def dump_state(self) -> str: ...
 
 
 class Driver:
@@ -242,9 +246,10 @@ class Driver:
                     config=self._configuration,
                     policy_group=self._settings.policy_group,
                     extra_config=self._extra_config,
-                    build_info={"buildVersion": version("yunishard"), "isPluginVersion": "false"},
+                    build_info=describe_build(),
                     predicate=self._may_run,
                     preemption_predicate=self._fits_without,
+                    state_dump=self._dump_state,
                     events=True,
                     keys=self._keys,
                     timeout_s=CONNECT_S_MAX,
@@ -269,6 +274,10 @@ class Driver:
     def _fits_without(self, key: str, node: str, victims: Sequence[str], start: int) -> int | str:
         self._catch_up()
         return self._machine.fits_without(key, node, victims, start)
+
+    async def _dump_state(self) -> str:
+        """Return the machine's state. The SDK calls this in a thread, and awaits the result in the event loop."""
+        return self._machine.dump_state()
 
     def _catch_up(self) -> None:
         """Give the machine the results that arrived before a question: an allocation counts for the next ones."""
@@ -341,6 +350,26 @@ def _build_status_patch(action: PatchPodStatus, now: float) -> Body:
         entered = {"lastTransitionTime": format_time(now)} if action.is_transition else {}
         status["conditions"] = [{**action.condition, **entered}]
     return {"metadata": {"uid": action.uid}, "status": status}
+
+
+_GO_NAMES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+def describe_build() -> dict[str, str]:
+    """Return what `/ws/v1/clusters` shows of the shim, under YuniKorn's keys. A package has no commit of Git, so those
+    are empty; it is as old as its files.
+    """
+    installed_at = datetime.fromtimestamp(Path(__file__).stat().st_mtime, UTC)
+    return {
+        "buildVersion": version("yunishard"),
+        "buildDate": installed_at.strftime("%Y-%m-%dT%H:%M:%S+0000"),
+        "isPluginVersion": "false",
+        "goVersion": f"{platform.python_implementation()} {platform.python_version()}",
+        "arch": _GO_NAMES.get(platform.machine(), platform.machine()),
+        "coreSHA": "",
+        "siSHA": "",
+        "shimSHA": "",
+    }
 
 
 def find_cause(error: BaseException) -> BaseException:

@@ -17,7 +17,9 @@ and after each of them executes `take_actions()`. `may_run` answers the core's q
 Not here: executing actions (`driver.py`), what pods mean (`pods.py`), predicates (`predicates`).
 """
 
+from collections import Counter
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final, Literal, TypeVar
 
 from msgspec.json import encode
@@ -54,7 +56,7 @@ from kubernetes_shim.pods import has_ended, is_ours, is_placeholder, name_of
 from kubernetes_shim.predicates.evaluation import count_victims, refuse
 from kubernetes_shim.reporting import RETRY_S, begin_report
 from kubernetes_shim.settings import CONFIG_MAPS_READ, Settings, SettingsError, read_config_map, read_settings
-from kubernetes_shim.state import ShimState, Task
+from kubernetes_shim.state import Application, ShimState, Task, TaskState
 from yunishard.items import Update
 
 INFORMATIONAL: Final = "Informational"
@@ -68,6 +70,9 @@ _NODE_EVENTS: Final = (
 
 Event = Literal["added", "modified", "deleted"]
 _O = TypeVar("_O", bound=Object)
+
+DUMPED_MAX: Final = 500
+"""Objects of a kind in a state dump, of which the core takes 1 MiB; the others are only counted."""
 
 
 class Shim:
@@ -302,22 +307,26 @@ class Shim:
         return count - 1
 
     def dump_state(self) -> str:
-        """Return the state as the text of a JSON object, for a state dump of the core."""
+        """Return the state as the text of a JSON object, for a state dump of the core: numbers of everything, and at
+        most DUMPED_MAX of the applications, of the pods that are not bound, and of the nodes that take no pods.
+        """
         state = self._state
+        orphans = [uid for uids in state.orphans.values() for uid in uids]
+        unbound = [one for one in state.tasks.values() if one.state is not TaskState.BOUND]
+        closed = [name for name, one in state.nodes.items() if not (one.is_in_core and one.is_schedulable)]
         return encode(
             {
-                "applications": [
-                    {
-                        "applicationID": one.application_id,
-                        "namespace": one.namespace,
-                        "state": one.state,
-                        "tasks": [_describe_task(task) for task in one.tasks.values()],
-                    }
-                    for one in state.applications.values()
-                ],
-                "nodes": {name: {"schedulable": one.is_schedulable} for name, one in state.nodes.items()},
+                "isReporting": self._outbox.report is not None,
+                "applicationsByState": Counter(one.state for one in state.applications.values()),
+                "podsByState": Counter(one.state for one in state.tasks.values()),
+                "nodes": len(state.nodes),
                 "foreignPods": len(state.foreign),
-                "orphans": {node: list(uids) for node, uids in state.orphans.items() if uids},
+                "gatedPods": len(state.gated),
+                "orphans": len(orphans),
+                "applications": [_describe_application(one) for one in islice(state.applications.values(), DUMPED_MAX)],
+                "unboundPods": [_describe_task(one) for one in unbound[:DUMPED_MAX]],
+                "closedNodes": closed[:DUMPED_MAX],
+                "orphanUids": orphans[:DUMPED_MAX],
             }
         ).decode()
 
@@ -331,6 +340,16 @@ def _store(objects: dict[_K, _V], key: _K, obj: _V, *, is_gone: bool) -> None:
         objects.pop(key, None)
     else:
         objects[key] = obj
+
+
+def _describe_application(application: Application) -> dict[str, object]:
+    return {
+        "applicationID": application.application_id,
+        "namespace": application.namespace,
+        "state": application.state,
+        "pods": len(application.tasks),
+        "placeholders": len(application.placeholders),
+    }
 
 
 def _describe_task(task: Task) -> dict[str, object]:

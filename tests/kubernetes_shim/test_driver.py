@@ -5,6 +5,7 @@ import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -74,6 +75,9 @@ class FakeMachine:
 
     def fits_without(self, key: str, node: str, victims: Any, start: int) -> int | str:
         return len(self.log)
+
+    def dump_state(self) -> str:
+        return "{}"
 
 
 class FakeCore:
@@ -387,6 +391,19 @@ def test_a_session_that_the_core_dropped_is_followed_by_another_one_with_the_lat
         assert core.registrations[-1]["extra_config"] == {"key": "value"}
         assert core.registrations[-1]["rm_id"] == "cluster"
         assert ("close", None) in core.sent
+
+    run(core, test)
+
+
+def test_the_core_gets_the_build_under_the_keys_of_yunikorn_and_the_state_on_demand(core: FakeCore) -> None:
+    async def test(world: World) -> None:
+        await world.until(lambda: core.registrations)
+        build = core.registrations[0]["build_info"]
+        keys = "buildVersion buildDate isPluginVersion goVersion arch coreSHA siSHA shimSHA"
+        assert set(build) == set(keys.split())
+        assert build["isPluginVersion"] == "false"
+        assert datetime.fromisoformat(build["buildDate"])
+        assert await core.registrations[0]["state_dump"]() == "{}"
 
     run(core, test)
 

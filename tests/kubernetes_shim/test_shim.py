@@ -1,9 +1,12 @@
+import json
+
 from common.rm_messages import SCHEDULING_FAILED_ON_RM
 from kubernetes_shim.actions import BindPod, EmitEvent, SendAllocations, SendApplications, SendReport
 from kubernetes_shim.objects import NODES, PODS
 from kubernetes_shim.settings import Settings
-from kubernetes_shim.shim import Shim
+from kubernetes_shim.shim import DUMPED_MAX, Shim
 from tests.kubernetes_shim.shim_builders import make_node, make_pod
+from tests.kubernetes_shim.shim_world import with_nodes
 from yunishard import (
     AcceptedApplication,
     Allocation,
@@ -84,3 +87,27 @@ def test_a_placeholder_is_not_in_the_way_of_the_pod_that_replaces_it() -> None:
     shim.handle_registered(0)
     assert shim.may_run("uid-real", "n1", False) is None
     assert shim.may_run("uid-real", "n1", True) == "the anti-affinity of a pod in the same host repels the pod"
+
+
+def test_a_state_dump_counts_everything_and_lists_what_waits() -> None:
+    world = with_nodes("n1", "n2")
+    world.api.set_node(make_node("n2", unschedulable=True))
+    world.api.set_pod(make_pod("bound", labels={"queue": "root.a"}))
+    world.api.set_pod(make_pod("orphan", scheduler="other", node="n3"))
+    for number in range(DUMPED_MAX + 1):
+        world.api.set_pod(make_pod(f"waits-{number}", labels={"queue": "root.a"}, requests={"cpu": "900"}))
+    world.settle()
+    dump = json.loads(world.shim.dump_state())
+    assert dump["podsByState"] == {"Bound": 1, "Scheduling": DUMPED_MAX + 1}
+    assert len(dump["unboundPods"]) == DUMPED_MAX
+    assert dump["unboundPods"][0] == {"pod": "default/waits-0", "uid": "uid-waits-0", "state": "Scheduling"}
+    assert dump["applications"] == [
+        {
+            "applicationID": "yunikorn-default-autogen",
+            "namespace": "default",
+            "state": "Running",
+            "pods": DUMPED_MAX + 2,
+            "placeholders": 0,
+        }
+    ]
+    assert (dump["nodes"], dump["closedNodes"], dump["orphanUids"]) == (2, ["n2"], ["uid-orphan"])
