@@ -14,7 +14,7 @@ from typing import Final
 from msgspec import DecodeError, Struct, field
 
 from common.messages import Resources
-from common.resources import CORES, plus
+from common.resources import CORES, plus, saturate
 from common.rm_messages import PreemptionPolicy, UserGroupInformation
 from kubernetes_shim.objects import Container, ContainerStatus, Pod, PriorityClass, decode_object
 from kubernetes_shim.quantities import convert_quantities
@@ -155,7 +155,8 @@ def find_preemption_policy(pod: Pod, priority_class: PriorityClass | None) -> Pr
 
 
 def compute_resources(pod: Pod) -> Resources:
-    """Return what the pod takes of its node: its requests, never its limits, and one pod.
+    """Return what the pod takes of its node: its requests, never its limits, and one pod. A sum that is too large for
+    the core becomes the largest that it can read: no node has either.
 
     Raises:
         QuantityError: the pod has text that is not a quantity.
@@ -172,7 +173,7 @@ def compute_resources(pod: Pod) -> Resources:
         total.update({kind: amount for kind, amount in whole.items() if _is_for_whole_pod(kind)})
     total = plus(total, convert_quantities(spec.overhead))
     total["pods"] = 1
-    return total
+    return saturate(total)
 
 
 def _is_for_whole_pod(kind: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from msgspec import DecodeError, Struct, field
 
 from common.messages import INT64_MAX, Resources
-from common.resources import QuantityError, plus
+from common.resources import QuantityError, plus, saturate
 from kubernetes_shim.objects import Pod, Quantities, decode_object
 from kubernetes_shim.pods import (
     APPLICATION_ID,
@@ -121,7 +121,7 @@ def sum_placeholders(groups: Sequence[TaskGroup]) -> Resources:
     total: Resources = {}
     for group in groups:
         total = plus(total, {kind: amount * group.min_member for kind, amount in group.resources.items()})
-    return total
+    return saturate(total)
 
 
 def name_placeholder(application_id: str, group: str, originator: str, number: int) -> str:

@@ -1,5 +1,6 @@
 import pytest
 
+from common.messages import INT64_MAX
 from common.rm_messages import PreemptionPolicy, UserGroupInformation
 from kubernetes_shim.objects import ObjectMeta, Pod, PriorityClass
 from kubernetes_shim.pods import (
@@ -113,6 +114,11 @@ def container(name: str, cpu: str, **more: object) -> dict[str, object]:
 def test_a_pod_takes_the_sum_of_its_containers_and_one_pod() -> None:
     pod = make_pod(spec={"containers": [container("a", "1"), container("b", "250m")]})
     assert compute_resources(pod) == {"vcore": 1250, "pods": 1}
+
+
+def test_a_sum_that_the_core_cannot_read_is_the_largest_that_it_can() -> None:
+    pod = make_pod(spec={"containers": [container("a", "9E"), container("b", "9E")]})
+    assert compute_resources(pod) == {"vcore": INT64_MAX, "pods": 1}
 
 
 def test_an_init_container_needs_itself_and_the_sidecars_before_it() -> None:

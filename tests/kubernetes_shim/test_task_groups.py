@@ -71,6 +71,8 @@ def test_pairs_of_gang_parameters_that_cannot_be_read_are_skipped(text: str, par
 def test_all_placeholders_of_an_application_are_summed() -> None:
     found = read_task_groups(make_pod(annotations=groups(GROUP, {**GROUP, "name": "h", "minMember": 1})))
     assert sum_placeholders(found) == {"vcore": 1500, "memory": 3072, "pods": 3}
+    found = read_task_groups(make_pod(annotations=groups({**GROUP, "minResource": {"memory": "9Ei"}})))
+    assert sum_placeholders(found) == {"memory": INT64_MAX, "pods": 2}
 
 
 def test_the_name_of_a_placeholder_is_the_same_for_each_attempt_and_has_bounded_parts() -> None:
