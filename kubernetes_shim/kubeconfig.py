@@ -13,7 +13,7 @@ import os
 import ssl
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -29,6 +29,9 @@ EXEC_S_MAX: Final = 60.0
 
 EXPIRES_EARLY_S: Final = 60.0
 """Seconds before the end of a plug-in's credentials at which it is called again."""
+
+REREAD_S: Final = 1.0
+"""Seconds between two readings of credentials. Requests that were refused meanwhile are repeated with what was read."""
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where the token, the certificates and the namespace of a pod's service account are."""
@@ -128,7 +131,9 @@ class Access:
     tls_server_name: str | None = None
     token_path: Path | None = None
     plugin: _Exec | None = None
+    _read_at: float = float("-inf")
     _refresh_at: float = 0.0
+    _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def refresh(self, now: float, *, refused: bool = False) -> None:
         """Read the credentials again if they are due at this time of a monotonic clock, or were refused.
@@ -138,6 +143,13 @@ class Access:
         """
         if now < self._refresh_at and not refused:
             return
+        async with self._reading:  # one plug-in at a time, however many requests need its answer
+            if now < (self._read_at + REREAD_S if refused else self._refresh_at):
+                return
+            self._read_at = now
+            await self._read(now)
+
+    async def _read(self, now: float) -> None:
         if self.token_path is not None:
             self.token = _read_text(self.token_path, "the token").strip()
             self._refresh_at = now + TOKEN_FILE_S
@@ -146,7 +158,8 @@ class Access:
             self.token = status.token
             if status.client_certificate_data and self.tls is not None:
                 self._load_plugin_certificate(status)
-            self._refresh_at = now + _find_lifetime(status) - EXPIRES_EARLY_S
+            lifetime_s = _find_lifetime(status)
+            self._refresh_at = now + max(lifetime_s - EXPIRES_EARLY_S, lifetime_s / 2, REREAD_S)
         else:
             self._refresh_at = float("inf")
 
@@ -323,9 +336,11 @@ async def _run_plugin(plugin: _Exec) -> _ExecStatus:
         async with asyncio.timeout(EXEC_S_MAX):
             answer, complaint = await process.communicate()
     except TimeoutError:
-        process.kill()
-        await process.wait()
         raise AccessError(f"{name} did not answer within {EXEC_S_MAX:g} s") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
     if process.returncode:
         raise AccessError(f"{name} failed ({process.returncode}): {complaint.decode(errors='replace')[-500:].strip()}")
     try:

@@ -98,6 +98,46 @@ print(json.dumps({{"status": {{"token": calls.read_text(), "expirationTimestamp"
     assert refresh(access, 3600.0 + 3000.0) == "xxx"
 
 
+def test_a_plugin_runs_once_for_requests_that_need_it_together(tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
+    expired = datetime.now(UTC).isoformat()
+    code = f"""
+import json
+with open({str(calls)!r}, "a") as file:
+    file.write("x")
+print(json.dumps({{"status": {{"token": "t", "expirationTimestamp": {expired!r}}}}}))
+"""
+    access = read_kubeconfig([write(tmp_path, user=plugin(code))])
+
+    async def ask() -> None:
+        await asyncio.gather(*(access.refresh(10.0) for _ in range(5)), access.refresh(10.0, refused=True))
+        assert calls.read_text() == "x"
+        await access.refresh(10.5)
+        await access.refresh(10.5, refused=True)
+        assert calls.read_text() == "x"
+        await access.refresh(11.0)
+        assert calls.read_text() == "xx"
+
+    asyncio.run(ask())
+
+
+def test_a_plugin_does_not_survive_its_caller(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    code = f"import os, pathlib, time; pathlib.Path({str(started)!r}).write_text(str(os.getpid())); time.sleep(600)"
+    access = read_kubeconfig([write(tmp_path, user=plugin(code))])
+
+    async def cancel() -> None:
+        asking = asyncio.create_task(access.refresh(0.0))
+        while not (started.exists() and started.read_text()):  # noqa: ASYNC110 - a file has no event
+            await asyncio.sleep(0.01)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+
+    asyncio.run(cancel())
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(started.read_text()), 0)
+
+
 @pytest.mark.parametrize(
     ("user", "expected"),
     [
