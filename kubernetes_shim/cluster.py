@@ -5,6 +5,7 @@ has been allocated counts on its node from `assume` on, before the API server ha
 would get the same host port.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from kubernetes_shim.objects import Namespace, Node, Object, Pod
@@ -16,6 +17,7 @@ from kubernetes_shim.predicates.constraints import (
 )
 from kubernetes_shim.predicates.pod_index import PodIndex
 from kubernetes_shim.predicates.records import NodeRecord, PodRecord
+from kubernetes_shim.predicates.selectors import Labels
 from kubernetes_shim.predicates.volume_objects import VolumeObjects, VolumePlan
 
 ENDED_PHASES: Final = ("Succeeded", "Failed")
@@ -29,6 +31,8 @@ class Cluster:
         """All pods that have not ended, by uid."""
         self.index = PodIndex()
         self.volumes = VolumeObjects()
+        self.has_changed_unseen = False
+        """Whether pods or namespaces have changed in a way that the core does not see, until the caller resets it."""
 
     @property
     def nodes(self) -> dict[str, NodeRecord]:
@@ -42,7 +46,7 @@ class Cluster:
             case Node():
                 self._set_node(obj)
             case Namespace():
-                self.index.set_namespace(obj.metadata.name, obj.metadata.labels)
+                self._set_namespace(obj.metadata.name, obj.metadata.labels)
             case _:
                 self.volumes.set_object(obj)
 
@@ -57,7 +61,7 @@ class Cluster:
                     with self.index.changing_node(node):
                         node.is_known, node.is_unschedulable, node.labels, node.taints = False, False, {}, ()
             case Namespace():
-                self.index.set_namespace(obj.metadata.name, None)
+                self._set_namespace(obj.metadata.name, None)
             case _:
                 self.volumes.remove_object(obj)
 
@@ -82,6 +86,11 @@ class Cluster:
             self.index.withdraw(pod)
             pod.is_assumed = False
 
+    def list_repelling_keys(self, uid: str) -> Sequence[str]:
+        """Return the topology keys of all terms by which other pods repel a pod, or will as soon as they are placed."""
+        pod = self.pods.get(uid)
+        return () if pod is None else [one.term.topology_key for one in pod.shape.labels.anti_affinities]
+
     # Pods and nodes ---------------------------------------------------------------------------------------------------
 
     def _set_pod(self, obj: Pod) -> None:
@@ -98,7 +107,10 @@ class Cluster:
             with self.index.without((pod,)):
                 earlier, pod.shape = pod.shape, self.index.acquire_shape(obj)
                 pod.is_ending = is_ending
+            if pod.shape is not earlier and pod.shape.labels.anti_affinities:
+                self.index.newly_repelled[pod.shape.labels] = None
             self.index.release_shape(earlier)
+            self.has_changed_unseen |= pod.node is not None
         bound_to = obj.spec.node_name
         if bound_to:
             pod.is_assumed = False
@@ -113,6 +125,10 @@ class Cluster:
         if pod is not None:
             self.index.withdraw(pod)
             self.index.release_shape(pod.shape)
+
+    def _set_namespace(self, name: str, labels: Labels | None) -> None:
+        self.has_changed_unseen |= self.index.namespaces.get(name) != labels
+        self.index.set_namespace(name, labels)
 
     def _set_node(self, obj: Node) -> None:
         node = self.index.find_node(obj.metadata.name)

@@ -11,9 +11,10 @@ from common import rm_messages
 from common.rm_messages import AddApplicationRequest, Allocation, NodeInfo
 from kubernetes_shim.actions import SendReport
 from kubernetes_shim.applications import build_request
+from kubernetes_shim.asks import build_allocation, build_ask
 from kubernetes_shim.nodes import build_node
 from kubernetes_shim.state import Application, ApplicationState, ShimState, TaskState
-from kubernetes_shim.tasks import IN_CORE, build_allocation, place
+from kubernetes_shim.tasks import IN_CORE, place
 
 RETRY_S: Final = 1.0
 """Seconds after which a report that failed is repeated."""
@@ -80,5 +81,4 @@ def _add_allocations(
         elif node:
             state.orphans.setdefault(node, {})[task.uid] = None
         elif task.state is TaskState.SCHEDULING:
-            task.is_in_core = application.was_asked = True
-            asks.append(build_allocation(state, task))
+            asks.append(build_ask(state, task))

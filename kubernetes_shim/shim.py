@@ -27,7 +27,7 @@ from msgspec.json import encode
 from common import event_codes, rm_messages
 from common.names import normalise_partition_name
 from common.resources import QuantityError
-from kubernetes_shim import applications, gangs, nodes, tasks
+from kubernetes_shim import applications, asks, gangs, nodes, tasks
 from kubernetes_shim.actions import (
     Action,
     BindPod,
@@ -111,6 +111,7 @@ class Shim:
             state.cluster.remove_object(obj)
         else:
             state.cluster.set_object(obj)
+        asks.note_object(state, obj, is_gone=is_gone)
         match obj:
             case Pod():
                 self._handle_pod(obj, is_gone=is_gone)
@@ -279,12 +280,15 @@ class Shim:
             if not isinstance(action, CreatePod) or gangs.is_wanted(state, action):
                 self._outbox.write(action)
         tasks.check_volumes(state)
+        if now >= state.repeat_due:
+            asks.repeat(state)
         if now >= state.report_due:
             begin_report(state, "the last report failed")
 
     def _settle(self) -> None:
         """Move all applications about which something changed as far as they can go."""
         state = self._state
+        asks.widen(state)  # before the asks of new pods, which may repel those that wait
         while state.is_started and state.changed:
             changed, state.changed = state.changed, {}
             for application_id in changed:
@@ -297,12 +301,16 @@ class Shim:
     def may_run(self, key: str, node: str, allocate: bool) -> str | None:  # noqa: FBT001 - the SDK's signature
         """Return why an ask may not run on a node, or None. The placeholder that it would replace does not count."""
         without = () if allocate else gangs.find_placeholder(self._state, key, node)
-        return refuse(self._state.cluster, key, node, allocate=allocate, without=without)
+        refusal = refuse(self._state.cluster, key, node, allocate=allocate, without=without)
+        if refusal is not None:
+            asks.note_refusal(self._state, key)
+        return refusal
 
     def fits_without(self, key: str, node: str, victims: Sequence[str], start: int) -> int | str:
         """Return the index of the last victim that must go before an ask fits on a node, or why it never fits."""
         count = count_victims(self._state.cluster, key, node, victims, start + 1)
         if count is None:
+            asks.note_refusal(self._state, key)
             return refuse(self._state.cluster, key, node, without=victims) or "no victims make it fit"
         return count - 1
 

@@ -19,8 +19,10 @@ from common.rm_messages import AddApplicationRequest, Allocation, AllocationRele
 from kubernetes_shim.actions import EmitEvent, Outbox, WriteAction
 from kubernetes_shim.cluster import Cluster
 from kubernetes_shim.objects import Namespace, PersistentVolumeClaim, Pod, PriorityClass
+from kubernetes_shim.predicates.records import ClaimKey
 from kubernetes_shim.predicates.volume_objects import VolumePlan
 from kubernetes_shim.settings import Settings
+from kubernetes_shim.tags import Scope
 from kubernetes_shim.task_groups import TaskGroup
 
 GANG_SCHEDULING: Final = "GangScheduling"
@@ -71,6 +73,8 @@ class Task:
     """The node that the core chose, or that the pod has."""
     is_in_core: bool = False
     """Whether the core has the ask or allocation, so that it has to be released."""
+    scope: Scope = Scope.NONE
+    """The scope of the ask that was sent last."""
     termination: int = 0
     """Why the core wants it to end, to be repeated in the release; 0 if it does not."""
     reason: str = ""
@@ -225,6 +229,23 @@ class ForeignPod:
     is_in_core: bool = False
 
 
+@dataclass(slots=True)
+class UnseenChanges:
+    """Objects that changed, and that the core does not see."""
+
+    has_pods: bool = False
+    """Whether pods or namespaces have other labels."""
+    has_drivers: bool = False
+    """Whether a driver of volumes changed, its limit on a node, or what is attached."""
+    claims: set[ClaimKey] = field(default_factory=set)
+    """Claims that changed, or whose volume did."""
+    classes: set[str] = field(default_factory=set)
+    """Storage classes that changed, or that have another free volume or other capacity."""
+
+    def __bool__(self) -> bool:
+        return self.has_pods or self.has_drivers or bool(self.claims or self.classes)
+
+
 _W = TypeVar("_W", bound=WriteAction)
 
 
@@ -256,6 +277,14 @@ class ShimState:
         """Tasks of which a claim does not exist, or is being deleted."""
         self.binding_volumes: Final[dict[str, Task]] = {}
         """Tasks that have a plan."""
+        self.asked: Final[dict[str, Task]] = {}
+        """Tasks whose asks wait in the core, by uid."""
+        self.refused: Final[dict[str, Task]] = {}
+        """Those of them that a predicate has refused since they were sent."""
+        self.unseen = UnseenChanges()
+        """Changes since they were refused."""
+        self.repeat_due = float("inf")
+        """When refused asks are sent again."""
         self.changed: dict[str, None] = {}
         """Applications that may be able to enter another state."""
         self.report_due = float("inf")
@@ -287,7 +316,7 @@ class ShimState:
     def next_deadline(self) -> float:
         """The first time at which something is due."""
         waits = [task.deadline for task in self.binding_volumes.values()]
-        return min([self.report_due, *waits, *(one[0] for one in self._retries[:1])])
+        return min([self.report_due, self.repeat_due, *waits, *(one[0] for one in self._retries[:1])])
 
     # Sending --------------------------------------------------------------------------------------------------------
 

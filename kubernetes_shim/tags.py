@@ -1,14 +1,17 @@
 """Constraints as tags and attributes, which the core evaluates by itself, without a question to the shim.
 
 The tags say as much as they can of what a pod requires of a node: labels and tolerations. The predicate decides about
-the nodes that they leave: host ports, other pods, topology spread and volumes. `docs/predicates.md` has the syntax.
+the nodes that they leave: host ports, other pods, topology spread and volumes. Where nothing is left to decide, the
+scope is `none`, and the core does not ask. `docs/predicates.md` has the syntax.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import Final, NamedTuple
 
 from kubernetes_shim.objects import Node, Pod, Taint, Toleration
-from kubernetes_shim.predicates.constraints import REPELLING_EFFECTS, list_claims
+from kubernetes_shim.pods import find_required_node
+from kubernetes_shim.predicates.constraints import REPELLING_EFFECTS, list_claims, list_host_ports
 from kubernetes_shim.predicates.selectors import NODE_NAME_FIELD, NodeAlternative, Term, compile_node_requirement
 
 SELECTOR_TAG: Final = "yunishard/nodeSelector"
@@ -32,34 +35,56 @@ _IMPOSSIBLE: Final = f"{NODE_NAME_ATTRIBUTE},!{NODE_NAME_ATTRIBUTE}"
 """A selector that no node matches."""
 
 
-def describe_in_tags(pod: Pod) -> Mapping[str, str]:
-    """Return the tags of an ask. No node is good for the pod that they exclude; the predicate decides about the others.
+class Scope(IntEnum):
+    """State that the decision whether a pod may run on a node depends on, besides resources, tags and attributes."""
+
+    NONE = 0
+    NODE = 1
+    PARTITION = 2
+    """Pods on other nodes count, too."""
+
+
+class PodTags(NamedTuple):
+    """The constraints of a pod in the form that the core reads, and the scope of the others."""
+
+    tags: Mapping[str, str]
+    scope: Scope
+
+
+def describe_in_tags(pod: Pod) -> PodTags:
+    """Return the tags of an ask, and the scope of the predicate. No node is good for the pod that the tags exclude.
 
     Tolerations that the core would not read become one for everything, because a pod without the tag tolerates nothing.
     """
-    selector, tolerations = _describe_selector(pod) or "", _describe_tolerations(pod.spec.tolerations)
+    selector, tolerations = _describe_selector(pod), _describe_tolerations(pod.spec.tolerations)
+    is_complete = selector is not None and max(len(selector), len(tolerations)) <= TAG_LENGTH_MAX
     tags = {
-        SELECTOR_TAG: selector if len(selector) <= TAG_LENGTH_MAX else "",
+        SELECTOR_TAG: selector if selector is not None and len(selector) <= TAG_LENGTH_MAX else "",
         TOLERATIONS_TAG: tolerations if len(tolerations) <= TAG_LENGTH_MAX else "*",
-        SCOPE_TAG: "partition" if _depends_on_other_nodes(pod) else "",
     }
-    return {name: text for name, text in tags.items() if text}
+    return PodTags({name: text for name, text in tags.items() if text}, _find_scope(pod, is_complete=is_complete))
 
 
-def _depends_on_other_nodes(pod: Pod) -> bool:
-    """Whether what is placed on one node decides whether the pod may run on another one."""
+def find_scope_of_keys(topology_keys: Collection[str]) -> Scope:
+    """Return the scope of anti-affinity with these topology keys."""
+    if not topology_keys:
+        return Scope.NONE
+    return Scope.NODE if all(one == HOST_NAME_LABEL for one in topology_keys) else Scope.PARTITION
+
+
+def _find_scope(pod: Pod, *, is_complete: bool) -> Scope:
     affinity = pod.spec.affinity
     near = affinity.pod_affinity if affinity else None
     apart = affinity.pod_anti_affinity if affinity else None
-    return (
+    if (
         any(one.when_unsatisfiable == "DoNotSchedule" for one in pod.spec.topology_spread_constraints)
-        or bool(near and near.required_during_scheduling_ignored_during_execution)
-        or any(
-            one.topology_key != HOST_NAME_LABEL
-            for one in (apart.required_during_scheduling_ignored_during_execution if apart else ())
-        )
-        or bool(list_claims(pod))
-    )
+        or (near and near.required_during_scheduling_ignored_during_execution)
+        or list_claims(pod)
+    ):
+        return Scope.PARTITION
+    terms = apart.required_during_scheduling_ignored_during_execution if apart else ()
+    is_plain = is_complete and not list_host_ports(pod) and not find_required_node(pod)
+    return max(find_scope_of_keys([one.topology_key for one in terms]), Scope.NONE if is_plain else Scope.NODE)
 
 
 def describe_node(node: Node) -> Mapping[str, str]:

@@ -28,11 +28,10 @@ from kubernetes_shim.actions import (
     PatchPodStatus,
     PatchVolume,
 )
+from kubernetes_shim.asks import build_allocation, build_ask, widen_ask
 from kubernetes_shim.objects import PERSISTENT_VOLUMES, Pod
 from kubernetes_shim.pods import (
-    build_tags,
     compute_resources,
-    find_preemption_policy,
     find_task_group,
     has_ended,
     is_placeholder,
@@ -40,7 +39,6 @@ from kubernetes_shim.pods import (
 )
 from kubernetes_shim.predicates.evaluation import refuse
 from kubernetes_shim.state import GANG_SCHEDULING, ApplicationState, ShimState, Task, TaskState
-from kubernetes_shim.tags import describe_in_tags
 from kubernetes_shim.volumes import Progress, check_binding, list_patches, plan_binding
 
 WRITE_TRIES_MAX: Final = 5
@@ -83,24 +81,6 @@ def make_task(state: ShimState, pod: Pod, application_id: str) -> Task:
 # Sending --------------------------------------------------------------------------------------------------------------
 
 
-def build_allocation(state: ShimState, task: Task, node: str = "") -> Allocation:
-    """Return the ask of a task or, with a node, its allocation."""
-    pod = task.pod
-    application = state.applications[task.application_id]
-    return Allocation(
-        allocation_key=task.uid,
-        application_id=task.application_id,
-        resource_per_alloc=task.resources,
-        node_id=node,
-        priority=pod.spec.priority or 0,
-        allocation_tags={**build_tags(pod), **describe_in_tags(pod)},
-        task_group_name=task.task_group,
-        placeholder=task.is_placeholder,
-        originator=task.uid == application.originator,
-        preemption_policy=find_preemption_policy(pod, state.priority_classes.get(pod.spec.priority_class_name)),
-    )
-
-
 def _enter(state: ShimState, task: Task, entered: TaskState) -> None:
     """Change the state of a task, and let its application follow."""
     application = state.applications[task.application_id]
@@ -108,6 +88,14 @@ def _enter(state: ShimState, task: Task, entered: TaskState) -> None:
     task.enter(entered)
     application.count(task)
     state.changed[task.application_id] = None
+    if entered is not TaskState.SCHEDULING:
+        _forget_ask(state, task)
+
+
+def _forget_ask(state: ShimState, task: Task) -> None:
+    """Note that no ask of the task waits in the core."""
+    state.asked.pop(task.uid, None)
+    state.refused.pop(task.uid, None)
 
 
 def send_ask(state: ShimState, task: Task) -> None:
@@ -118,7 +106,7 @@ def send_ask(state: ShimState, task: Task) -> None:
     if task.pod.metadata.deletion_timestamp is not None or _is_blocked(state, task):
         return
     _enter(state, task, TaskState.SCHEDULING)
-    _send(state, task, "")
+    state.outbox.send_allocation(build_ask(state, task))
     state.emit_pod_event(task.pod, "Scheduling", f"{name_of(task.pod)} is queued and waiting for allocation")
     if task.task_group and not task.is_placeholder:
         note = f"{name_of(task.pod)} is a member of task group {task.task_group}"
@@ -142,12 +130,6 @@ def place(state: ShimState, task: Task, node: str) -> None:
     task.is_in_core = state.applications[task.application_id].was_asked = True
     if task.state in (TaskState.NEW, TaskState.FAILED):
         _enter(state, task, TaskState.SCHEDULING)
-
-
-def _send(state: ShimState, task: Task, node: str) -> None:
-    task.is_in_core = True
-    state.applications[task.application_id].was_asked = True
-    state.outbox.send_allocation(build_allocation(state, task, node))
 
 
 def _is_blocked(state: ShimState, task: Task) -> bool:
@@ -187,7 +169,8 @@ def update_pod(state: ShimState, task: Task, pod: Pod) -> None:
     if resources != task.resources:
         task.resources = resources
         if task.is_in_core:
-            state.outbox.send_allocation(build_allocation(state, task, task.node))
+            node = task.node
+            state.outbox.send_allocation(build_allocation(state, task, node) if node else build_ask(state, task))
     node = pod.spec.node_name
     if not node or (task.state is TaskState.BOUND and task.node == node):
         return
@@ -216,6 +199,7 @@ def end_task(state: ShimState, task: Task) -> None:
     state.release(task, task.termination or rm_messages.STOPPED_BY_RM)
     state.cluster.forget(task.uid)
     _drop_plan(state, task)
+    _forget_ask(state, task)
     state.blocked.pop(task.uid, None)
     state.orphans.get(task.pod.spec.node_name, {}).pop(task.uid, None)
     del state.tasks[task.uid]
@@ -443,6 +427,8 @@ def _fail_binding(state: ShimState, task: Task, action: str, reason: str) -> Non
     task.node, task.was_returned = "", True
     state.send_release(task.application_id, task.uid, rm_messages.SCHEDULING_FAILED_ON_RM)
     _enter(state, task, TaskState.SCHEDULING)
+    state.asked[task.uid] = task
+    widen_ask(state, task)
 
 
 # Outcomes -------------------------------------------------------------------------------------------------------------

@@ -52,6 +52,8 @@ class PodIndex:
         self.spread_counts: dict[_SpreadKey, SpreadCounts] = {}
         self.eligible: dict[_EligibleKey, EligibleNodes] = {}
         self.anti_affinities: dict[PodTerm, AntiAffinity] = {}
+        self.newly_repelled: dict[LabelSet, None] = {}
+        """Labels of pods that something may repel that did not before; the caller takes them out."""
         self._counts = LabelIndex[PodCounts]()
         self._anti_affinities = LabelIndex[AntiAffinity]()
 
@@ -68,6 +70,8 @@ class PodIndex:
                 constraints = self.constraints[constraints_key] = Constraints(constraints_key, pod)
             shape = PodShape(constraints, self._acquire_labels(namespace, labels_key, pod.metadata.labels))
             constraints.pods += 1
+            if constraints.anti_affinity:
+                shape.anti_affinities = self._acquire_anti_affinities(shape)
             self.shapes[namespace, labels_key, constraints_key] = shape
         shape.pods += 1
         return shape
@@ -97,7 +101,7 @@ class PodIndex:
         return found
 
     def _match(self, labels: LabelSet) -> None:
-        """Decide which counts include the pods with these labels, and which placed pods repel them."""
+        """Decide which counts include the pods with these labels, and which pods repel them."""
         names = self.namespaces
         labels.counts = tuple(one for one in self._counts.find(labels.labels) if one.selects(labels, names))
         labels.anti_affinities = tuple(
@@ -119,8 +123,6 @@ class PodIndex:
         pod.node = node
         node.pods[pod.uid] = pod
         pod.shape.labels.placed[pod.uid] = pod
-        if pod.shape.anti_affinities is None:
-            pod.shape.anti_affinities = self._acquire_anti_affinities(pod.shape)
         self._count(pod, node, 1)
 
     def withdraw(self, pod: PodRecord) -> NodeRecord | None:
@@ -140,7 +142,7 @@ class PodIndex:
         shape = pod.shape
         for counts in shape.labels.counts:
             counts.add(pod, node, change)
-        for anti_affinity in shape.anti_affinities or ():
+        for anti_affinity in shape.anti_affinities:
             anti_affinity.add_owner(node, change)
         for port in shape.constraints.ports:
             addresses = node.ports.setdefault((port.protocol, port.port), {})
@@ -190,6 +192,8 @@ class PodIndex:
                 self.namespaces[name] = labels
             for label_set in label_sets:
                 self._match(label_set)
+                if label_set.anti_affinities:
+                    self.newly_repelled[label_set] = None
 
     # What pods require of other pods ----------------------------------------------------------------------------------
 
@@ -220,6 +224,7 @@ class PodIndex:
                 for labels in self.labels.find(term.listed_namespaces, term.selector.pairs):
                     if term.selects(labels, self.namespaces):
                         labels.anti_affinities += (found,)
+                        self.newly_repelled[labels] = None
             found.uses += 1
             acquired.append(found)
         return tuple(acquired)
@@ -282,7 +287,7 @@ class PodIndex:
                 self._stop_counting(counts)
         for rule in terms.spread:
             self._release_spread(rule.counts)
-        for anti_affinity in shape.anti_affinities or ():
+        for anti_affinity in shape.anti_affinities:
             anti_affinity.uses -= 1
             if not anti_affinity.uses:
                 term = anti_affinity.term

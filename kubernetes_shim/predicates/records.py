@@ -2,7 +2,7 @@
 
     PodRecord ── PodShape ─┬─ Constraints      equal specifications
                            └─ LabelSet ─┬─ counts             all counts that include pods with these labels
-                                        └─ anti_affinities    all terms of placed pods that repel them
+                                        └─ anti_affinities    all terms of pods that repel them
 
 Everything that is compiled or counted hangs on what pods have in common, so that one more pod costs a small record.
 
@@ -61,7 +61,7 @@ class LabelSet:
         self.counts: tuple[PodCounts, ...] = ()
         """All and only the counts that include these pods."""
         self.anti_affinities: tuple[AntiAffinity, ...] = ()
-        """All and only the terms of placed pods that repel these pods."""
+        """All and only the terms of known pods that repel these pods as soon as a pod with the term is placed."""
 
 
 class PodShape:
@@ -76,8 +76,8 @@ class PodShape:
         """Known pods of this shape; without any, it is dropped."""
         self.terms: PodTerms | None = None
         """Requirements on other pods, with the counts for them; None until they are first needed."""
-        self.anti_affinities: tuple[AntiAffinity, ...] | None = None
-        """Which pods they repel; None until the first of them is placed."""
+        self.anti_affinities: tuple[AntiAffinity, ...] = ()
+        """Which pods they repel once they are placed."""
 
 
 class PodRecord:
@@ -183,7 +183,7 @@ class TermCounts:
 
 
 class AntiAffinity:
-    """A term by which placed pods repel others, and where these placed pods are."""
+    """A term by which pods repel others once they are placed, and where those are that are placed."""
 
     __slots__ = ("owners", "term", "uses")
 

@@ -149,19 +149,23 @@ class ApiServer:
 class World:
     """The three, and everything between them."""
 
-    def __init__(self, queues: str = "root.a", *, settings: Settings | None = None) -> None:
+    def __init__(self, queues: str = "root.a", *, settings: Settings | None = None, asks: bool = False) -> None:
+        """With `asks` the core asks about predicates."""
+        self.asks = asks
         self.now = START_S
         self.settings = settings or Settings()
         self.config = config(queues)
         self.api = ApiServer()
         self.events: list[EmitEvent] = []
         self.problems: list[str] = []
-        self.ignored = 0
+        self.asked: list[tuple[str, str]] = []
+        """Pods and nodes about which the core has asked."""
         self.start_core()
         self.start_shim()
 
     def start_core(self) -> None:
         self.core = Partition(self.config, name=PARTITION, now=self.now)
+        self.core.nodes.predicates.asks_manager = self.asks
         self.to_core: deque[tuple[Command, SendReport | None]] = deque()
         self.from_core: deque[News | tuple[SendReport, Failure | None]] = deque()
 
@@ -233,7 +237,10 @@ class World:
     def step_to_core(self) -> None:
         if self.to_core:
             command, report = self.to_core.popleft()
-            self._collect(self.core.apply(command, self.now), report)
+            if isinstance(command, rm_messages.PredicatesAnswered):
+                self._collect(self.core.apply_verdicts(command, self.now))
+            else:
+                self._collect(self.core.apply(command, self.now), report)
 
     def step_core(self, budget: int = 1) -> None:
         """Let the core decide once, and check its own books."""
@@ -260,6 +267,8 @@ class World:
                     self.from_core.append(rm_messages.AllocationResponse(rejected_allocations=[part]))
                 case rm_messages.UpdateContainerSchedulingState():
                     self.from_core.append(rm_messages.SchedulingStateResponse(updated=[part]))
+                case rm_messages.PredicatesAsked():
+                    self.from_core.append(part)
                 case rm_messages.SyncDone():
                     assert report is not None
                     failure = Failure(message=part.problem) if part.problem else None
@@ -272,9 +281,20 @@ class World:
             news = self.from_core.popleft()
             if isinstance(news, tuple):
                 self.shim.handle_outcome(*news, self.now)
+            elif isinstance(news, rm_messages.PredicatesAsked):
+                self._answer(news)
             else:
                 self.shim.handle_result(PARTITION, news, self.now)  # type: ignore[arg-type]
             self.take()
+
+    def _answer(self, question: rm_messages.PredicatesAsked) -> None:
+        """Answer a question of the core."""
+        verdicts = []
+        for key, node, allocate in ((one.allocation_key, one.node_id, one.allocate) for one in question.asked):
+            self.asked.append((key, node))
+            refusal = self.shim.may_run(key, node, allocate) or ""
+            verdicts.append(rm_messages.Verdict(allocation_key=key, node_id=node, allocate=allocate, refusal=refusal))
+        self.to_core.append((rm_messages.PredicatesAnswered(question=question.question, verdicts=verdicts), None))
 
     def step_watch(self, kind: str, *, twice: bool = False) -> None:
         if self.api.watch[kind]:
@@ -331,6 +351,11 @@ class World:
                 self._collect(self.core.audit(self.now))
         self.now = until
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether the core has nothing to decide and nothing to ask now."""
+        return self.core.idle and self.core.next_change > self.now
+
     # The end --------------------------------------------------------------------------------------------------------
 
     def settle(self, *, kubelets: bool = True) -> None:
@@ -339,13 +364,13 @@ class World:
             if not (self.to_core or self.from_core or self.writes or self.outcomes or any(self.api.watch.values())):
                 if kubelets and any(one.metadata.deletion_timestamp for one in self.api.pods.values()):
                     self.step_kubelets()
-                elif self.core.idle and self.shim.next_deadline == float("inf"):
+                elif self.is_at_rest and self.shim.next_deadline == float("inf"):
                     return
-                elif self.core.idle:
+                elif self.is_at_rest:
                     self.pass_time(self.shim.next_deadline - self.now)
             while self.to_core:
                 self.step_to_core()
-            if not self.core.idle:
+            if not self.is_at_rest:
                 self.step_core(10)
             while self.from_core:
                 self.step_from_core()
@@ -367,7 +392,7 @@ class World:
                 step()
             for kind in self.api.watch:
                 self.step_watch(kind)
-            if not self.core.idle:
+            if not self.is_at_rest:
                 self.step_core(10)
         raise AssertionError("it does not happen")
 
@@ -443,9 +468,11 @@ def _request(
     return rm_messages.AllocationRequest(allocations, rm_messages.AllocationReleasesRequest(list(releases)))
 
 
-def with_nodes(*names: str, queues: str = "root.a", cpu: str = "8", settings: Settings | None = None) -> World:
+def with_nodes(
+    *names: str, queues: str = "root.a", cpu: str = "8", settings: Settings | None = None, asks: bool = False
+) -> World:
     """Return a world with these nodes, after the start."""
-    world = World(queues, settings=settings)
+    world = World(queues, settings=settings, asks=asks)
     for name in names:
         world.api.set_node(make_node(name, cpu=cpu))
     world.settle()
