@@ -12,9 +12,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
+
+import httpx
 
 from kubernetes_shim.client import KubernetesClient
 from kubernetes_shim.kubeconfig import read_kubeconfig
@@ -30,6 +32,7 @@ CREATORS: Final = 8
 APPLICATIONS: Final = 10
 
 ROUND_S_MAX: Final = 1800.0
+CLEANING_S_MAX: Final = 600.0
 
 
 class Figures(NamedTuple):
@@ -92,8 +95,12 @@ async def create_nodes(plane: ControlPlane, prefix: str, count: int) -> None:
 
 
 def clean(plane: ControlPlane, namespace: str) -> None:
-    plane.delete_all("pods", namespace)
-    eventually(lambda: not plane.list("pods", namespace), within_s=300)
+    def delete_pods() -> bool:
+        with suppress(httpx.RemoteProtocolError):  # the API server ends a request after a minute; thousands take longer
+            plane.delete_all("pods", namespace)
+        return not plane.list("pods", namespace)
+
+    eventually(delete_pods, within_s=CLEANING_S_MAX)
     plane.delete_all("nodes")
 
 
