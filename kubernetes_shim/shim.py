@@ -75,6 +75,10 @@ DUMPED_MAX: Final = 500
 """Objects of a kind in a state dump, of which the core takes 1 MiB; the others are only counted."""
 
 
+NAME_DUMPED_MAX: Final = 253
+"""Characters of an application id in a state dump. Labels have fewer; an annotation may have 256 KiB."""
+
+
 class Shim:
     """The shim of one cluster."""
 
@@ -352,7 +356,7 @@ def _store(objects: dict[_K, _V], key: _K, obj: _V, *, is_gone: bool) -> None:
 
 def _describe_application(application: Application) -> dict[str, object]:
     return {
-        "applicationID": application.application_id,
+        "applicationID": application.application_id[:NAME_DUMPED_MAX],
         "namespace": application.namespace,
         "state": application.state,
         "pods": len(application.tasks),
