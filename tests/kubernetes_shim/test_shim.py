@@ -110,7 +110,8 @@ def test_a_state_dump_counts_everything_and_lists_what_waits() -> None:
             "placeholders": 0,
         }
     ]
-    world.api.set_pod(make_pod("long", annotations={"yunikorn.apache.org/app-id": "a" * 1000}))
+    long = {"yunikorn.apache.org/app-id": "a" * 1000}
+    world.api.set_pod(make_pod("long", labels={"queue": "root.a"}, annotations=long))
     world.settle()
     assert len(json.loads(world.shim.dump_state())["applications"][1]["applicationID"]) == 253
     assert (dump["nodes"], dump["closedNodes"], dump["orphanUids"]) == (2, ["n2"], ["uid-orphan"])
