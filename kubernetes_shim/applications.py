@@ -264,8 +264,9 @@ def _follow(state: ShimState, application: Application, update: rm_messages.Upda
     """Follow the state of the application in the core."""
     is_live = application.state in tasks.IN_CORE
     match update.state:
-        case "Resuming" if application.state is ApplicationState.RESERVING:
-            application.enter(ApplicationState.RESUMING)
+        case "Resuming" if is_live:
+            if application.state is ApplicationState.RESERVING:  # otherwise a real pod runs already
+                application.enter(ApplicationState.RESUMING)
             gangs.give_up(state, application)
             note = f"the gang of application {application.application_id} got no room in time: it runs without a gang"
             state.emit_gang_event(application, "GangSchedulingFailed", note, kind="Warning")

@@ -256,8 +256,11 @@ def handle_released(state: ShimState, released: AllocationRelease) -> None:
     elif task is not None and task.releases_due:
         task.releases_due -= 1
     elif task is not None:
-        task.is_in_core = False
-        if task.pod.spec.node_name or task.state is TaskState.BOUND:  # its node went and came back
+        was_in_core, task.is_in_core = task.is_in_core, False
+        if was_in_core and state.applications[task.application_id].state not in IN_CORE:  # an operator ended it
+            state.emit_pod_event(task.pod, "ApplicationFailed", released.message, kind="Warning")
+            delete_pod(state, task)
+        elif task.pod.spec.node_name or task.state is TaskState.BOUND:  # its node went and came back
             report_bound(state, task, task.used_node)
         else:
             reset_task(state, task)

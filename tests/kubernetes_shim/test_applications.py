@@ -1,6 +1,6 @@
 import json
 
-from kubernetes_shim.actions import SendApplications
+from kubernetes_shim.actions import BindPod, SendApplications
 from kubernetes_shim.objects import NAMESPACES, PODS, Namespace, ObjectMeta, Pod
 from kubernetes_shim.state import ApplicationState
 from tests.kubernetes_shim.shim_builders import make_pod
@@ -179,3 +179,33 @@ def test_an_application_that_an_operator_kills_fails_and_its_waiting_pods_with_i
     world.settle()
     assert application.state in (ApplicationState.FAILING, ApplicationState.FAILED)
     assert "ApplicationFailed" in world.actions_of_events("p2")
+
+
+def test_the_running_pods_of_an_application_that_an_operator_kills_are_deleted() -> None:
+    world = with_nodes("n1")
+    for name in ("p1", "p2"):
+        world.api.set_pod(make_pod(name, labels={"queue": "root.a"}))
+    world.settle_until(lambda: any(isinstance(one, BindPod) for one in world.writes))
+    world.step_write()
+    assert set(world.bound) == {"p1"}  # and the other one is being bound
+    (application,) = world.state.applications.values()
+    world.kill(application.application_id)
+    world.settle(kubelets=False)
+    assert {one.metadata.name for one in world.api.pods.values() if one.metadata.deletion_timestamp} == {"p1", "p2"}
+    notes = [one.note for one in world.events if one.action == "ApplicationFailed"]
+    assert all("killed by" in note for note in notes)
+    world.settle()
+    world.check()
+    assert (world.api.pods, world.state.applications, world.core.allocations) == ({}, {}, {})
+
+
+def test_pods_that_arrive_after_an_operator_killed_their_application_run_in_a_new_one() -> None:
+    world = with_nodes("n1")
+    world.api.set_pod(make_pod("p1", labels={"queue": "root.a"}))
+    world.settle()
+    world.kill("yunikorn-default-autogen")
+    world.settle()
+    world.api.set_pod(make_pod("p2", labels={"queue": "root.a"}))
+    world.settle()
+    world.check()
+    assert world.bound == {"p2": "n1"}

@@ -1,8 +1,11 @@
 import json
 
-from kubernetes_shim.actions import CreatePod
+import pytest
+
+from kubernetes_shim.actions import BindPod, CreatePod
 from kubernetes_shim.objects import Pod
 from kubernetes_shim.settings import Settings
+from tests.invariants import check as check_partition
 from tests.kubernetes_shim.shim_builders import make_pod
 from tests.kubernetes_shim.shim_world import World, with_nodes
 
@@ -58,6 +61,31 @@ def test_a_soft_gang_that_gets_no_room_runs_as_an_ordinary_application() -> None
     assert world.bound == {"p1": "n1"}
     assert world.placeholders == []
     assert "PlaceholderTimeOut" in world.actions_of_events("p1")
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_a_placeholder_that_the_core_allocates_after_the_gang_timed_out_is_deleted(runs: bool) -> None:
+    world = with_nodes("n1", cpu="4")
+    world.api.set_pod(gang_pod("p1", members=2))
+    world.settle_until(lambda: sum(isinstance(one, CreatePod) for one in world.writes) == 2)
+    world.step_write()
+    world.settle_until(lambda: any(isinstance(one, BindPod) for one in world.writes))
+    world.step_write(next(number for number, one in enumerate(world.writes) if isinstance(one, CreatePod)))
+    if runs:
+        world.api.change_pod("uid-p1", node="n1")  # by another scheduler
+    while world.api.watch["pods"]:
+        world.step_watch("pods")  # the shim asks for the other placeholder
+    world.now += 21
+    world.step_core(0)  # the gang times out before the core receives the ask
+    while world.to_core:
+        world.step_to_core()
+    world.step_core(10)
+    assert sum(one.placeholder for one in world.core.allocations.values()) == 2
+    check_partition(world.core)
+    world.settle()
+    world.check()
+    assert world.placeholders == []
+    assert world.bound == {"p1": "n1"}
 
 
 def test_the_pods_of_a_hard_gang_that_gets_no_room_fail() -> None:

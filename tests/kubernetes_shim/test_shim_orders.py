@@ -133,6 +133,11 @@ class Orders(RuleBasedStateMachine):
     def the_partition_loses_its_state(self) -> None:
         self.world.restart_partition()
 
+    @rule(application=APPLICATIONS)
+    def an_operator_kills_an_application(self, application: str) -> None:
+        if application in self.world.core.applications:
+            self.world.kill(application)
+
     # The end --------------------------------------------------------------------------------------------------------
 
     def teardown(self) -> None:
