@@ -96,7 +96,7 @@ def _apply_allocation(state: PartitionState, message: rm_messages.Allocation) ->
         application.queue.bound += 1
         state.emit(known.make_announcement())
     elif known.group is not None:
-        _ask_again(state, application, known, message.allocation_tags.get(SCOPE, ""))
+        _ask_again(state, application, known, message.allocation_tags)
 
 
 def _add_new(
@@ -139,14 +139,20 @@ def _find_objection(state: PartitionState, message: rm_messages.Allocation) -> s
     return find_text_objection(names, message.allocation_tags)
 
 
-def _ask_again(state: PartitionState, application: Application, ask: Allocation, scope: str) -> None:
+def _ask_again(state: PartitionState, application: Application, ask: Allocation, tags: dict[str, str]) -> None:
     """Handle an ask that the RM sent again: with a scope, its answers about the ask may be others by now, so they are
-    dropped, and the ask has this scope from now on. A node that cools down stays refused.
+    dropped, and the ask has these tags from now on. A node that cools down stays refused.
     """
-    predicates, constraint = state.nodes.predicates, ask.constraint
-    if predicates.asks_manager and scope in (NODE_SCOPE, PARTITION_SCOPE):
-        demands = predicates.no_demands if constraint is None else constraint.demands
-        ledger.constrain_ask(state, application, ask, Constraint(demands, ask.key, scope == PARTITION_SCOPE), scope)
+    predicates = state.nodes.predicates
+    if predicates.asks_manager and tags.get(SCOPE) in (NODE_SCOPE, PARTITION_SCOPE):
+        if objection := find_text_objection((ask.key,), tags):
+            raise _Refusal(objection)
+        try:
+            constraint = predicates.read_constraint(tags, ask.key)
+        except ValueError as error:
+            raise _Refusal(str(error)) from error
+        assert constraint is not None, ask.key  # as the RM is asked about it
+        ledger.constrain_ask(state, application, ask, constraint, tags)
         predicates.verdicts.drop(ask.key)
         _retry(state, {ask.key: None})
 

@@ -12,7 +12,6 @@ from partition_worker.engine import events, lifecycle, reservations
 from partition_worker.engine.allocation import Allocation, Constraint
 from partition_worker.engine.application import ACTIVE, AppEvent, Application, AppState, TaskGroup
 from partition_worker.engine.nodes.node_index import UNKNOWN_INSTANCE, Node
-from partition_worker.engine.predicates.evaluation import SCOPE
 from partition_worker.engine.queues.queue import Queue, Total
 from partition_worker.engine.state import PartitionState
 
@@ -209,10 +208,10 @@ def resize_ask(state: PartitionState, application: Application, ask: Allocation,
 
 
 def constrain_ask(
-    state: PartitionState, application: Application, ask: Allocation, constraint: Constraint, scope: str
+    state: PartitionState, application: Application, ask: Allocation, constraint: Constraint, tags: dict[str, str]
 ) -> None:
-    """Set another constraint of a pending ask, with the tag of its scope; it keeps its place in the order."""
-    ask.tags = {**ask.tags, SCOPE: scope}
+    """Set other tags of a pending ask, and the constraint that they express; it keeps its place in the order."""
+    ask.tags = tags
     application.asks.constrain(ask, constraint)
     state.changes.allocations[ask.key] = None
     if ask.reserved:

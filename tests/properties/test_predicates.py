@@ -160,7 +160,7 @@ class Life:
         return [AllocationRequest(allocations=allocations)]
 
     def ask_again(self) -> list[Command]:
-        """Send some asks again, with another scope or the same one."""
+        """Send some asks again, with another scope and selector or the same ones."""
         found = []
         for one in self.trial.partition.allocations.values():
             if not one.node_id and self.rng.random() < 0.3:
@@ -168,10 +168,15 @@ class Life:
                     allocation_key=one.key,
                     application_id=one.application_id,
                     resource_per_alloc=one.resources,
-                    allocation_tags={SCOPE: self.rng.choice(("node", "partition"))},
+                    allocation_tags=self._change_tags(one.tags),
                 )
                 found.append(message)
         return [AllocationRequest(allocations=found)]
+
+    def _change_tags(self, tags: dict[str, str]) -> dict[str, str]:
+        changed = {"yunishard/nodeSelector": self.rng.choice(list(SELECTORS))} if self.rng.random() < 0.5 else {}
+        found = {**tags, **changed, SCOPE: self.rng.choice(("node", "partition"))}
+        return {key: value for key, value in found.items() if value}
 
     def release(self) -> list[Command]:
         keys = list(self.trial.partition.allocations.values())

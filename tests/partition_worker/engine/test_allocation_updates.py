@@ -606,6 +606,22 @@ def test_an_ask_that_is_sent_again_with_a_scope_is_asked_about_again_at_once() -
     assert one.running == ["a1 on n1"]
 
 
+def test_an_ask_that_is_sent_again_with_a_scope_gets_the_tags_of_the_message() -> None:
+    one = verdicts("n1 memory=10 tag.zone=a", asks_manager=True)
+    one.does(tagged("a1", **{SCOPE: "none", SELECTOR: "zone=b", "team": "red"})).waits(1)
+    assert one.running == []
+    for scope in ({}, {SCOPE: "none"}):
+        one.does(tagged("a1", **{SELECTOR: "zone=a", **scope})).waits(1)
+        assert one.running == [], "without a scope nothing changes"
+    one.told()
+    (refused,) = one.does(tagged("a1", **{SCOPE: "node", SELECTOR: "a b c"})).told()
+    assert refused.startswith("a1 rejected: tag yunishard/nodeSelector: ")
+    assert one.app("app-1").requests["a1"].tags["team"] == "red"
+    one.does(tagged("a1", **{SCOPE: "node", SELECTOR: "zone=a"})).waits(0).answers()
+    assert one.running == ["a1 on n1"]
+    assert one.app("app-1").allocations["a1"].tags == {SCOPE: "node", SELECTOR: "zone=a"}
+
+
 def test_a_node_that_cools_down_stays_refused_for_an_ask_that_is_sent_again() -> None:
     one = verdicts("n1 memory=10", asks_manager=True).does(tagged("a1", **{SCOPE: "none"}))
     assert one.running == ["a1 on n1"]
