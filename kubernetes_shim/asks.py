@@ -7,6 +7,8 @@ about as soon as another pod arrives that may repel them by its anti-affinity, p
 An answer is valid until a node changes or something is placed or released. Of volumes, claims, storage classes, labels
 of namespaces and of running pods the core sees nothing. So when one of them changes, the asks that were refused and
 that this may help are sent again, and the core asks about them again: `note_object`, `repeat`.
+
+A pod that waits may get other labels and more tolerations, which are tags of its ask: `update_tags`.
 """
 
 from collections.abc import Mapping
@@ -20,6 +22,7 @@ from kubernetes_shim.objects import (
     Object,
     PersistentVolume,
     PersistentVolumeClaim,
+    Pod,
     StorageClass,
     VolumeAttachment,
 )
@@ -87,6 +90,15 @@ def widen(state: ShimState) -> None:
 def widen_ask(state: ShimState, task: Task) -> None:
     """Send an ask again if another pod may repel it in a way that the core does not ask about."""
     if find_scope_of_keys(state.cluster.list_repelling_keys(task.uid)) > task.scope:
+        _send_again(state, task)
+
+
+def update_tags(state: ShimState, task: Task, before: Pod) -> None:
+    """Send the ask of a waiting pod again if the pod has other labels or tolerations now, which are tags of the ask."""
+    pod = task.pod
+    if pod.metadata.labels == before.metadata.labels and pod.spec == before.spec:
+        return
+    if (build_tags(pod), describe_in_tags(pod)) != (build_tags(before), describe_in_tags(before)):
         _send_again(state, task)
 
 

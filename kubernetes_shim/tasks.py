@@ -28,7 +28,7 @@ from kubernetes_shim.actions import (
     PatchPodStatus,
     PatchVolume,
 )
-from kubernetes_shim.asks import build_allocation, build_ask, widen_ask
+from kubernetes_shim.asks import build_allocation, build_ask, update_tags, widen_ask
 from kubernetes_shim.objects import PERSISTENT_VOLUMES, Pod
 from kubernetes_shim.pods import (
     compute_resources,
@@ -160,8 +160,8 @@ def _is_blocked(state: ShimState, task: Task) -> bool:
 
 
 def update_pod(state: ShimState, task: Task, pod: Pod) -> None:
-    """Handle a pod that has changed: it may have ended, have got a node, or other resources."""
-    task.pod = pod
+    """Handle a pod that has changed: it may have ended, have got a node, other resources, or other labels."""
+    before, task.pod = task.pod, pod
     if has_ended(pod):
         end_task(state, task)
         return
@@ -171,6 +171,7 @@ def update_pod(state: ShimState, task: Task, pod: Pod) -> None:
         if task.is_in_core:
             node = task.node
             state.outbox.send_allocation(build_allocation(state, task, node) if node else build_ask(state, task))
+    update_tags(state, task, before)
     node = pod.spec.node_name
     if not node or (task.state is TaskState.BOUND and task.node == node):
         return

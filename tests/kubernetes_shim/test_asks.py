@@ -124,6 +124,39 @@ def test_other_labels_of_a_pod_or_a_namespace_let_the_core_ask() -> None:
     world.check()
 
 
+def test_other_labels_of_a_waiting_pod_are_tags_of_its_ask() -> None:
+    world = with_zones("x")
+    create(world, "first")
+    create(world, "waits")
+    world.settle()
+    create(world, "waits", app="other")
+    world.settle()
+    tags = world.core.allocations["uid-waits"].tags
+    assert (tags["kubernetes.io/label/app"], tags[SCOPE]) == ("other", "node")
+    create(world, "waits", app="other", annotations={"looks": "new"})
+    world.step_watch("pods")
+    assert not world.to_core, "annotations are no tags"
+    world.api.remove_pod("uid-first")
+    world.settle()
+    assert world.bound == {"waits": "n1"}
+    create(world, "waits", app="third", node="n1")
+    world.settle()
+    assert world.core.allocations["uid-waits"].tags["kubernetes.io/label/app"] == "other", "it has its node"
+    world.check()
+
+
+def test_a_waiting_pod_that_gets_a_toleration_may_run_on_the_node() -> None:
+    world = with_nodes(asks=True)
+    world.api.set_node(make_node("n1", taints=[{"key": "gpu", "effect": "NoSchedule"}]))
+    create(world, "p1")
+    world.settle()
+    assert world.bound == {}
+    create(world, "p1", spec={"tolerations": [{"key": "gpu", "operator": "Exists"}]})
+    world.settle()
+    assert world.bound == {"p1": "n1"}
+    world.check()
+
+
 def test_a_pod_that_is_repelled_when_it_is_bound_goes_back_and_is_asked_about() -> None:
     world = with_nodes("n1", "n2", asks=True)
     world.api.set_node(make_node("n1", labels={"zone": "x"}))
