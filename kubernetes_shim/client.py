@@ -14,7 +14,9 @@ Not here: where the API server is (`kubeconfig.py`), keeping a list up to date (
 """
 
 import asyncio
+import errno
 import logging
+import os
 import random
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
@@ -103,8 +105,10 @@ _UNANSWERED: Final = (aiohttp.ClientError, AccessError, TimeoutError, OSError)
 class KubernetesError(Exception):
     """The API server refused a request."""
 
-    def __init__(self, status: int, reason: str, message: str) -> None:
+    def __init__(self, status: int, reason: str, message: str, request: str = "") -> None:
         super().__init__(f"{status} {reason}: {message}" if reason else f"{status}: {message}")
+        self.request = request
+        """The method and URL; empty for an error within a watch."""
         self.status = status
         """The status of HTTP, or the code in a watch, such as 409."""
         self.reason = reason
@@ -199,13 +203,14 @@ class LineSplitter:
         return [line for line in lines if line]
 
 
-def read_error(status: int, data: bytes) -> KubernetesError:
+def read_error(status: int, data: bytes, request: str = "") -> KubernetesError:
     """Return the error that an answer describes; what is no `Status` of the API, from a proxy perhaps, is quoted."""
     try:
         found = msgspec.json.decode(data, type=_Status)
     except msgspec.DecodeError:
-        return KubernetesError(status, "", data[:500].decode(errors="replace").strip() or "no text in the answer")
-    return KubernetesError(status, found.reason, found.message)
+        text = data[:500].decode(errors="replace").strip()
+        return KubernetesError(status, "", text or "no text in the answer", request)
+    return KubernetesError(status, found.reason, found.message, request)
 
 
 def build_path(kind: Kind[_O], namespace: str, name: str = "", subresource: str = "") -> str:
@@ -455,7 +460,7 @@ class KubernetesClient:
             if status < 300:
                 return answer
             if not tries.may_repeat(status):
-                raise read_error(status, answer)
+                raise read_error(status, answer, f"{method} {self.access.server}{path}")
             if not await self._check_refused(status):
                 await asyncio.sleep(_parse_pause(pause) or backoff.next_pause())
 
@@ -577,5 +582,18 @@ def _parse_pause(text: str | None) -> float:
 
 
 def describe(error: BaseException) -> str:
-    """Describe an error of a connection; some of them have no text."""
+    """Describe an error of a connection: the cause, as the texts of aiohttp name objects of the program."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return f"it has no certificate of the authority in the kubeconfig ({error.certificate_error})"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        cause = error.os_error
+        is_local = cause.errno is not None and cause.errno in errno.errorcode  # not one of the name service
+        return (os.strerror(cause.errno or 0) if is_local else cause.strerror or str(cause)).lower()
     return str(error) or type(error).__name__
+
+
+def find_cause(error: BaseException) -> BaseException:
+    """Return an exception, or the first one in a group, however deep: one ends all tasks of the group."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -14,17 +14,17 @@ from typing import Final
 
 from kubernetes_shim.actions import NOT_FOUND
 from kubernetes_shim.client import KubernetesClient, KubernetesError
-from kubernetes_shim.driver import Driver, find_cause
+from kubernetes_shim.driver import Driver
 from kubernetes_shim.events import EVENTS_PER_S, SENDERS, EventSender
-from kubernetes_shim.kubeconfig import Access, AccessError, find_access
-from kubernetes_shim.lease import LeaseHolder, LeaseLost
+from kubernetes_shim.kubeconfig import Access, find_access
+from kubernetes_shim.lease import LeaseHolder
 from kubernetes_shim.objects import CONFIG_MAPS
-from kubernetes_shim.process import add_cluster_options, add_log_options, run_until_signal
-from kubernetes_shim.settings import CONFIG_MAPS_READ, Settings, SettingsError, read_config_map, read_settings
+from kubernetes_shim.process import add_cluster_options, add_log_options, read_first_settings, run_until_signal
+from kubernetes_shim.settings import CONFIG_MAPS_READ, Settings, read_config_map
 from kubernetes_shim.shim import Shim
-from yunishard.cli import CommandFailed, CommandUnusable, check_by
+from yunishard.cli import check_by
 from yunishard.client import split_addresses
-from yunishard.exceptions import KeyFileError, KeyRefused, SessionLost
+from yunishard.connection import ADDRESS
 
 ADDRESS_DEFAULT: Final = "tcp://127.0.0.1:9090"
 
@@ -38,7 +38,7 @@ def add_k8s_shim_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--connect",
         dest="address",
-        type=check_by(split_addresses),
+        type=check_by(_check_addresses),
         default=ADDRESS_DEFAULT,
         metavar="ADDRESS",
         help=about,
@@ -69,15 +69,7 @@ def run_k8s_shim(args: argparse.Namespace) -> int:
       1  another process has the lease or the session now
       2  wrong usage, or the API server, the settings or the keys cannot be used
     """
-    try:
-        run_until_signal("k8s-shim", args, _serve(args))
-    except Exception as error:
-        cause = find_cause(error)
-        if isinstance(cause, LeaseLost | SessionLost):
-            raise CommandFailed(str(cause)) from None
-        if isinstance(cause, AccessError | SettingsError | KubernetesError | KeyFileError | KeyRefused):
-            raise CommandUnusable(str(cause)) from None
-        raise
+    run_until_signal("k8s-shim", args, _serve(args))
     return 0
 
 
@@ -126,7 +118,13 @@ async def _read_settings(client: KubernetesClient, namespace: str) -> Settings:
         except KubernetesError as error:
             if error.status != NOT_FOUND:
                 raise
-    return read_settings(maps)
+    return read_first_settings(maps, namespace)
+
+
+def _check_addresses(text: str) -> None:
+    for address in split_addresses(text):
+        if not ADDRESS.fullmatch(address):
+            raise ValueError(f"expected tcp://HOST:PORT, such as {ADDRESS_DEFAULT}, got {address!r}")
 
 
 def _write_ready(access: Access, settings: Settings) -> None:

@@ -40,7 +40,7 @@ from kubernetes_shim.actions import (
     SendReport,
     WriteAction,
 )
-from kubernetes_shim.client import Body, KubernetesClient, KubernetesError
+from kubernetes_shim.client import Body, KubernetesClient, KubernetesError, find_cause
 from kubernetes_shim.events import EventSender, format_time
 from kubernetes_shim.objects import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, Kind, Object
 from kubernetes_shim.reflector import ObjectEvent, Reflector
@@ -234,10 +234,15 @@ class Driver:
                 self._rm = None
                 await rm.close()
             if isinstance(lost, SessionLost) and lost.code == "superseded":
-                raise lost
+                text = (
+                    f"another process has registered as resource manager {self._settings.cluster_id} with the core; "
+                    "shims of several clusters need a service.clusterId each"
+                )
+                raise SessionLost(text)
             _log.warning("%s; registering again", lost)
 
     async def _register(self) -> ResourceManager:
+        logged = ""
         while True:
             try:
                 return await connect(
@@ -254,8 +259,14 @@ class Driver:
                     keys=self._keys,
                     timeout_s=CONNECT_S_MAX,
                 )
-            except (AnswerTimeout, ConnectFailed, RegistrationRefused) as error:
-                _log.warning("%s; trying again", error)
+            except (AnswerTimeout, ConnectFailed) as error:
+                problem = str(error)
+            except RegistrationRefused as error:
+                where = f"{self._settings.policy_group}.yaml of namespace {self._namespace}"
+                problem = f"the core refuses resource manager {self._settings.cluster_id} or {where}: {error}"
+            if problem != logged:
+                _log.warning("%s; trying again every %g s", problem, RECONNECT_S)
+                logged = problem
             await asyncio.sleep(RECONNECT_S)
 
     async def _take_results(self, rm: ResourceManager) -> None:
@@ -370,13 +381,6 @@ def describe_build() -> dict[str, str]:
         "siSHA": "",
         "shimSHA": "",
     }
-
-
-def find_cause(error: BaseException) -> BaseException:
-    """Return an exception, or the first one in a group, however deep: one ends all tasks of the group."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 async def _raise_from(defect: asyncio.Future[None]) -> None:

@@ -197,6 +197,8 @@ def read_kubeconfig(paths: list[Path]) -> Access:
     for path in paths:
         merged.add(_parse_file(path), path.parent)
     where = os.pathsep.join(map(str, paths))
+    if not merged.current:
+        raise AccessError(f"{where}: this is not a kubeconfig, or it has no current-context")
     if (context := merged.contexts.get(merged.current)) is None:
         known = ", ".join(merged.contexts) or "none"
         raise AccessError(f"{where}: current-context {merged.current!r} is not among the contexts: {known}")
@@ -242,11 +244,11 @@ class _Merged:
 
 
 def _parse_file(path: Path) -> _File:
-    text = _read_text(path, "kubeconfig")
+    text = _read_text(path, "the kubeconfig")
     try:
         return msgspec.convert(yaml.load(text, yaml.CSafeLoader) or {}, _File)
     except (yaml.YAMLError, msgspec.ValidationError) as error:
-        raise AccessError(f"{path}: not a kubeconfig: {error}") from None
+        raise AccessError(f"{path}: not a kubeconfig: {' '.join(str(error).split())}") from None
 
 
 def _read_service_account(host: str, port: str) -> Access:
@@ -257,15 +259,19 @@ def _read_service_account(host: str, port: str) -> Access:
     try:
         access.tls = ssl.create_default_context(cafile=SERVICE_ACCOUNT / "ca.crt")
     except OSError as error:
-        raise AccessError(f"{SERVICE_ACCOUNT / 'ca.crt'}: {error}") from None
+        reason = (error.strerror or str(error)).lower()
+        text = f"the certificate authority of the pod's service account cannot be used: {reason}"
+        raise AccessError(f"{SERVICE_ACCOUNT / 'ca.crt'}: {text}") from None
     return access
 
 
 def _read_text(path: Path, what: str) -> str:
     try:
         return path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise AccessError(f"{path}: {what} cannot be read: {error}") from None
+    except OSError as error:
+        raise AccessError(f"{path}: {what} cannot be read: {(error.strerror or str(error)).lower()}") from None
+    except UnicodeDecodeError as error:
+        raise AccessError(f"{path}: {what} is not text: {error}") from None
 
 
 # Certificates ---------------------------------------------------------------------------------------------------------
@@ -331,7 +337,7 @@ async def _run_plugin(plugin: _Exec) -> _ExecStatus:
             env={**os.environ, **variables},
         )
     except OSError as error:
-        raise AccessError(f"{name} cannot be started: {error}") from None
+        raise AccessError(f"{name} cannot be started: {(error.strerror or str(error)).lower()}") from None
     try:
         async with asyncio.timeout(EXEC_S_MAX):
             answer, complaint = await process.communicate()
@@ -342,7 +348,8 @@ async def _run_plugin(plugin: _Exec) -> _ExecStatus:
             process.kill()
             await process.wait()
     if process.returncode:
-        raise AccessError(f"{name} failed ({process.returncode}): {complaint.decode(errors='replace')[-500:].strip()}")
+        text = complaint.decode(errors="replace")[-500:].strip() or "it gives no reason"
+        raise AccessError(f"{name} failed ({process.returncode}): {text}")
     try:
         return msgspec.json.decode(answer, type=_ExecAnswer).status
     except msgspec.DecodeError as error:

@@ -1,16 +1,26 @@
-"""Parts of both processes, `k8s-shim` and `k8s-admission`: the options that they share, and running until a signal."""
+"""Parts of both processes, `k8s-shim` and `k8s-admission`: the options that they share, running until a signal, and
+what an operator reads when one cannot run."""
 
 import argparse
 import asyncio
 import os
 import signal
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
 import uvloop
 
 from common.logs import configure_logging
+from kubernetes_shim.client import KubernetesError, find_cause
+from kubernetes_shim.kubeconfig import AccessError
+from kubernetes_shim.lease import LeaseLost
+from kubernetes_shim.settings import CONFIG_MAPS_READ, Settings, SettingsError, read_settings
+from yunishard.cli import CommandFailed, CommandUnusable
+from yunishard.exceptions import KeyFileError, KeyRefused, SessionLost
+
+UNAUTHORIZED: Final = 401
+FORBIDDEN: Final = 403
 
 _LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 
@@ -30,16 +40,70 @@ def add_log_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_until_signal(process: str, args: argparse.Namespace, serve: Coroutine[None, None, None]) -> None:
-    """Run the service of a process until it ends, or until SIGTERM or SIGINT cancels it."""
+    """Run the service of a process until it ends, or until SIGTERM or SIGINT cancels it.
+
+    Raises:
+        CommandFailed: another process has the lease or the session.
+        CommandUnusable: the process cannot run with what it was given, or with its rights.
+    """
     configure_logging(process, args.log_level, args.log_format)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_cancel_on_signal(serve))
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_cancel_on_signal(serve))
+    except Exception as error:
+        cause = find_cause(error)
+        if isinstance(cause, LeaseLost | SessionLost):
+            raise CommandFailed(str(cause)) from None
+        if isinstance(cause, KubernetesError):
+            raise CommandUnusable(describe_refusal(cause)) from None
+        if isinstance(cause, AccessError | SettingsError | KeyFileError | KeyRefused | ListenFailed):
+            raise CommandUnusable(str(cause)) from None
+        raise
+
+
+class ListenFailed(Exception):
+    """A port cannot be opened; the text names it and the reason."""
+
+
+def describe_refusal(error: KubernetesError) -> str:
+    """Describe what the API server refused, and what an operator can do."""
+    if error.status == UNAUTHORIZED:
+        text = "the API server refuses the credentials (401): renew them, or name those of this cluster"
+        return f"{error.request}: {text}"
+    if error.status == FORBIDDEN:
+        return f"a right is missing: {error.message}; the roles of the Helm chart (rbac.yaml) have all that are needed"
+    return f"{error.request}: {error}" if error.request else str(error)
+
+
+def read_first_settings(maps: Sequence[Mapping[str, str]], namespace: str) -> Settings:
+    """Return the settings at the start.
+
+    Raises:
+        SettingsError: values that cannot be read; the text names the config maps, too.
+    """
+    try:
+        return read_settings(maps)
+    except SettingsError as error:
+        where = f"the config maps {' and '.join(CONFIG_MAPS_READ)} of namespace {namespace}"
+        problems = "".join(f"\n  {line}" for line in str(error).splitlines())
+        raise SettingsError(f"{where} have settings that cannot be read:{problems}") from None
 
 
 async def _cancel_on_signal(serve: Coroutine[None, None, None]) -> None:
     serving = asyncio.current_task()
     assert serving is not None
+    asyncio.get_running_loop().set_exception_handler(report_loop_error)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, serving.cancel)
     with suppress(asyncio.CancelledError):
         await serve
+
+
+def report_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+    """Log an error that the loop reports, except those of connections that were closed during their TLS handshake:
+    uvloop still writes to them, and a process that ends may close many.
+    """
+    is_closing = getattr(context.get("transport"), "is_closing", None)
+    if isinstance(context.get("exception"), RuntimeError) and is_closing is not None and is_closing():
+        return
+    loop.default_exception_handler(context)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from typing import Final, Generic, Literal, TypeVar
 
+from kubernetes_shim.actions import SERVER_ERROR
 from kubernetes_shim.client import Backoff, Change, KubernetesClient, KubernetesError, Listing
 from kubernetes_shim.objects import Kind, Object
 
@@ -86,7 +87,11 @@ class Reflector(Generic[_O]):
         self._backoff = Backoff(30.0)
 
     async def run(self) -> None:
-        """Keep up until cancelled."""
+        """Keep up until cancelled.
+
+        Raises:
+            KubernetesError: the API server refuses the first list: credentials, rights, or an unknown kind.
+        """
         loop = asyncio.get_running_loop()
         while True:
             begun = loop.time()
@@ -95,6 +100,8 @@ class Reflector(Generic[_O]):
                     await self._list()
                 await self._watch()
             except KubernetesError as error:
+                if not self.listed.is_set() and error.status < SERVER_ERROR:
+                    raise
                 # Without the changes since then, or with an error of unknown meaning, only a list is right.
                 level = logging.DEBUG if error.status == 410 else logging.WARNING
                 _log.log(level, "%s: %s; listing again", self.kind.plural, error)

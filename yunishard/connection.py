@@ -74,7 +74,7 @@ HANG_UPS_MAX: Final = 3
 _log = logging.getLogger(__name__)
 
 
-_ADDRESS: Final = re.compile(r"tcp://[^\s/,]+:[0-9]{1,5}|ipc://[^\s,]+")
+ADDRESS: Final = re.compile(r"tcp://[^\s/,]+:[0-9]{1,5}|ipc://[^\s,]+")
 """Addresses that are certainly valid for ZeroMQ."""
 
 
@@ -118,7 +118,7 @@ class SessionDriver:
             ConnectFailed: an address is invalid.
         """
         for address, _ in self.endpoints if self._has_several else ():
-            if not _ADDRESS.fullmatch(address):
+            if not ADDRESS.fullmatch(address):
                 raise _describe_invalid(address)
         self._loop = asyncio.get_running_loop()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=len(self.endpoints))

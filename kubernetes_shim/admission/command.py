@@ -6,17 +6,16 @@ The docstring of `run_k8s_admission` is the help text. Not here: what it does (`
 import argparse
 import os
 import re
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from common.settings import PORT_MAX
 from kubernetes_shim.admission.controller import AdmissionController, Options
-from kubernetes_shim.client import KubernetesClient, KubernetesError
-from kubernetes_shim.kubeconfig import AccessError, find_access
+from kubernetes_shim.client import KubernetesClient
+from kubernetes_shim.kubeconfig import find_access
 from kubernetes_shim.process import add_cluster_options, add_log_options, run_until_signal
-from kubernetes_shim.settings import SettingsError
-from yunishard.cli import CommandUnusable
 
 LISTEN_DEFAULT: Final = "0.0.0.0:9089"
 
@@ -31,10 +30,10 @@ def add_k8s_admission_arguments(parser: argparse.ArgumentParser) -> None:
     add("--url", type=_parse_url("https"), metavar="URL", help=about)
     about = "the REST port of the core (default: http:// and the setting webHook.schedulerServiceAddress)"
     add("--core", type=_parse_url("https?"), metavar="URL", help=about)
-    add(
-        "--core-ca", type=Path, metavar="FILE", help="CA certificates of the REST port (default: those of this machine)"
-    )
-    add("--core-token-file", type=Path, metavar="FILE", help="a token for the REST port, read for each request")
+    about = "CA certificates of the REST port (default: those of this machine)"
+    add("--core-ca", type=_parse_authorities, metavar="FILE", help=about)
+    about = "a token for the REST port, read for each request"
+    add("--core-token-file", type=_parse_token_file, metavar="FILE", help=about)
     add_log_options(parser)
 
 
@@ -60,10 +59,7 @@ def run_k8s_admission(args: argparse.Namespace) -> int:
       0  stopped by Ctrl-C or SIGTERM
       2  wrong usage, or the API server or the settings cannot be used
     """
-    try:
-        run_until_signal("k8s-admission", args, _serve(args))
-    except (AccessError, SettingsError, KubernetesError, OSError) as error:
-        raise CommandUnusable(str(error)) from None
+    run_until_signal("k8s-admission", args, _serve(args))
     return 0
 
 
@@ -102,3 +98,21 @@ def _parse_url(schemes: str) -> Callable[[str], str]:
         return text.rstrip("/")
 
     return parse
+
+
+def _parse_authorities(text: str) -> Path:
+    try:
+        ssl.create_default_context(cafile=text)
+    except OSError as error:
+        reason = "it has no certificate" if isinstance(error, ssl.SSLError) else (error.strerror or str(error)).lower()
+        raise argparse.ArgumentTypeError(f"{text} cannot be used: {reason}") from None
+    return Path(text)
+
+
+def _parse_token_file(text: str) -> Path:
+    try:
+        Path(text).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = (getattr(error, "strerror", "") or str(error)).lower()
+        raise argparse.ArgumentTypeError(f"{text} cannot be read: {reason}") from None
+    return Path(text)

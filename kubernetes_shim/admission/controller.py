@@ -11,6 +11,7 @@ import asyncio
 import base64
 import binascii
 import logging
+import os
 import ssl
 import tempfile
 import time
@@ -60,6 +61,7 @@ from kubernetes_shim.objects import (
     Object,
     PriorityClass,
 )
+from kubernetes_shim.process import ListenFailed, read_first_settings
 from kubernetes_shim.reflector import ObjectEvent, Reflector
 from kubernetes_shim.settings import CONFIG_MAPS_READ, Settings, SettingsError, read_settings
 
@@ -119,30 +121,35 @@ class AdmissionController:
         """Serve until cancelled; `on_ready` gets the port.
 
         Raises:
-            SettingsError: the settings cannot be read at the start.
-            KubernetesError: the API server refuses what the controller needs at the start.
-            OSError: the port cannot be opened.
+            ListenFailed: the port cannot be opened.
+            ExceptionGroup: of a SettingsError, as the settings cannot be read at the start, or of a KubernetesError, as
+                the API server refuses what the controller needs at the start.
         """
-        reflectors = self._build_reflectors()
-        tasks = [asyncio.create_task(one.run()) for one in reflectors]
+        runner = web.AppRunner(self._build_application(), access_log=None, shutdown_timeout=STOP_S_MAX)
+        await runner.setup()
         try:
-            await asyncio.gather(*(one.listed.wait() for one in reflectors))
-            self._settings = read_settings(collect_maps(self._maps))
-            self._levels.apply(self._settings.extra_config)
-            await self._reconcile()
-            tasks.append(asyncio.create_task(self._keep_reconciling()))
-            runner = web.AppRunner(self._build_application(), access_log=None, shutdown_timeout=STOP_S_MAX)
-            await runner.setup()
-            try:
-                await web.TCPSite(runner, self._options.host, self._options.port, ssl_context=self._tls).start()
+            await self._listen(runner)  # without a certificate yet, so no request gets through
+            async with asyncio.TaskGroup() as tasks:
+                reflectors = self._build_reflectors()
+                for reflector in reflectors:
+                    tasks.create_task(reflector.run())
+                for reflector in reflectors:
+                    await reflector.listed.wait()
+                self._settings = read_first_settings(collect_maps(self._maps), self._options.namespace)
+                self._levels.apply(self._settings.extra_config)
+                await self._reconcile()
+                tasks.create_task(self._keep_reconciling())
                 on_ready(int(runner.addresses[0][1]))
-                await asyncio.Event().wait()
-            finally:
-                await runner.cleanup()
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await runner.cleanup()
+
+    async def _listen(self, runner: web.AppRunner) -> None:
+        host, port = self._options.host, self._options.port
+        try:
+            await web.TCPSite(runner, host, port, ssl_context=self._tls).start()
+        except OSError as error:
+            reason = os.strerror(error.errno).lower() if error.errno else str(error)
+            raise ListenFailed(f"{host}:{port} cannot be opened: {reason}; --listen names another address") from None
 
     # Objects ----------------------------------------------------------------------------------------------------------
 

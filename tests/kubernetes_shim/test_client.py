@@ -1,11 +1,23 @@
 import asyncio
+import socket
+import ssl
 from collections.abc import Awaitable, Callable
 
 import msgspec
 import pytest
+from aiohttp import ClientConnectorCertificateError, ClientConnectorError
+from aiohttp.client_reqrep import ConnectionKey
 
 from kubernetes_shim import client as client_module
-from kubernetes_shim.client import Backoff, KubernetesClient, KubernetesError, LineSplitter, RequestRate, build_path
+from kubernetes_shim.client import (
+    Backoff,
+    KubernetesClient,
+    KubernetesError,
+    LineSplitter,
+    RequestRate,
+    build_path,
+    describe,
+)
 from kubernetes_shim.objects import CSI_NODES, NODES, PODS
 from tests.kubernetes_shim.fake_api import Answer, FakeApi, make_pod, serve_fake_api
 
@@ -206,3 +218,19 @@ def test_what_is_no_status_is_quoted() -> None:
     assert str(client_module.read_error(502, b"")) == "502: no text in the answer"
     status = msgspec.json.encode({"reason": "Forbidden", "message": "no"})
     assert str(client_module.read_error(403, status)) == "403 Forbidden: no"
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 1)"), "connection refused"),
+        (socket.gaierror(-2, "Name or service not known"), "name or service not known"),
+    ],
+)
+def test_a_failed_connection_is_described_by_its_cause(error: OSError, expected: str) -> None:
+    key = ConnectionKey("api", 1, True, True, None, None, None)
+    assert describe(ClientConnectorError(key, error)) == expected
+    refused = ssl.SSLCertVerificationError(1, "text of OpenSSL")
+    text = describe(ClientConnectorCertificateError(key, refused))
+    assert text.startswith("it has no certificate of the authority in the kubeconfig (")
+    assert describe(TimeoutError()) == "TimeoutError"

@@ -29,12 +29,12 @@ from kubernetes_shim.actions import (
     SendNodes,
     SendReport,
 )
-from kubernetes_shim.client import KubernetesClient
-from kubernetes_shim.driver import CLUSTER_KINDS, Driver, find_cause
+from kubernetes_shim.client import KubernetesClient, find_cause
+from kubernetes_shim.driver import CLUSTER_KINDS, Driver
 from kubernetes_shim.events import EventSender
 from kubernetes_shim.settings import Settings
 from tests.kubernetes_shim.fake_api import FakeApi, make_pod, serve_fake_api
-from yunishard.exceptions import ConnectFailed, ResyncFailed, SessionLost
+from yunishard.exceptions import ConnectFailed, RegistrationRefused, ResyncFailed, SessionLost
 from yunishard.items import NodeAction, Result, ask, node, release
 
 
@@ -408,6 +408,19 @@ def test_the_core_gets_the_build_under_the_keys_of_yunikorn_and_the_state_on_dem
     run(core, test)
 
 
+def test_what_the_core_refuses_is_logged_once_with_its_place(core: FakeCore, caplog: pytest.LogCaptureFixture) -> None:
+    core.refusals = [RegistrationRefused("line 1: no"), RegistrationRefused("line 1: no"), ConnectFailed("gone")]
+
+    async def test(world: World) -> None:
+        await world.until(lambda: ("registered",) in world.machine.log)
+        assert [one.message.partition("; trying again")[0] for one in caplog.records] == [
+            "the core refuses resource manager cluster or queues.yaml of namespace default: line 1: no",
+            "gone",
+        ]
+
+    run(core, test)
+
+
 def test_a_session_that_another_process_took_ends_the_driver(core: FakeCore) -> None:
     async def test(world: World) -> None:
         lost = SessionLost("another process registered")
@@ -417,7 +430,7 @@ def test_a_session_that_another_process_took_ends_the_driver(core: FakeCore) -> 
 
     with pytest.raises(ExceptionGroup) as caught:
         run(core, test)
-    assert str(find_cause(caught.value)) == "another process registered"
+    assert str(find_cause(caught.value)).startswith("another process has registered as resource manager cluster with")
 
 
 def test_a_defect_of_the_machine_ends_the_driver(core: FakeCore) -> None:

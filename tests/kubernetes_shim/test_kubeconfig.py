@@ -166,7 +166,8 @@ def test_credentials_that_cannot_be_had(tmp_path: Path, user: dict[str, Any], ex
         (lambda folder: _write_text(folder, "users: 3"), "not a kubeconfig"),
         (lambda folder: _write_text(folder, "{"), "not a kubeconfig"),
         (lambda folder: _write_text(folder, "current-context: x"), "'x' is not among the contexts: none"),
-        (lambda folder: folder / "missing", "missing: kubeconfig cannot be read"),
+        (lambda folder: _write_text(folder, "a: b"), "this is not a kubeconfig, or it has no current-context"),
+        (lambda folder: folder / "missing", "missing: the kubeconfig cannot be read: no such file"),
     ],
 )
 def test_a_file_that_cannot_be_used(tmp_path: Path, change: Callable[[Path], Path], expected: str) -> None:

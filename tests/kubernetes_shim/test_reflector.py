@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from kubernetes_shim import client as client_module
-from kubernetes_shim.client import KubernetesClient
+from kubernetes_shim.client import KubernetesClient, KubernetesError
 from kubernetes_shim.objects import PODS, Pod
 from kubernetes_shim.reflector import ObjectEvent, Reflector
 from tests.kubernetes_shim.fake_api import Answer, FakeApi, make_pod, serve_fake_api
@@ -176,3 +176,13 @@ def test_what_arrives_together_is_one_batch() -> None:
         assert receiver.batches <= before + 2
 
     run(test)
+
+
+def test_a_refused_first_list_ends_the_reflector() -> None:
+    async def main() -> None:
+        async with serve_fake_api() as api, KubernetesClient(api.access) as client:
+            api.answers.append(Answer("GET", "/pods", 403, {"reason": "Forbidden", "message": "may not list"}))
+            with pytest.raises(KubernetesError, match="may not list"):
+                await Reflector(client, PODS, Receiver().receive).run()
+
+    asyncio.run(main())

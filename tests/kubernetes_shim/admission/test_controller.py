@@ -5,6 +5,7 @@ import base64
 import io
 import json
 import logging
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -16,7 +17,8 @@ from aiohttp import web
 
 from kubernetes_shim.admission import controller
 from kubernetes_shim.admission.controller import BODY_BYTES_MAX, SECRET, AdmissionController, Options
-from kubernetes_shim.client import KubernetesClient
+from kubernetes_shim.client import KubernetesClient, find_cause
+from kubernetes_shim.process import ListenFailed
 from kubernetes_shim.settings import SettingsError
 from tests.kubernetes_shim.fake_api import Answer, FakeApi, Json, serve_fake_api
 
@@ -99,10 +101,10 @@ async def serve(handler: Callable[[web.Request], Awaitable[web.StreamResponse]])
 
 
 @asynccontextmanager
-async def running(world: World) -> AsyncIterator[AdmissionController]:
+async def running(world: World, *, port: int = 0) -> AsyncIterator[AdmissionController]:
     """A controller that is ready."""
     ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    options = Options("yunikorn", "127.0.0.1", 0, "https://127.0.0.1:9089", world.core.url)
+    options = Options("yunikorn", "127.0.0.1", port, "https://127.0.0.1:9089", world.core.url)
     async with KubernetesClient(world.api.access) as client:
         found = AdmissionController(client, options)
         task = asyncio.create_task(found.run(ready.set_result))
@@ -229,9 +231,39 @@ def test_namespaces_and_settings_are_followed(caplog: pytest.LogCaptureFixture) 
 def test_settings_that_cannot_be_read_at_the_start_end_the_controller() -> None:
     async def test(world: World) -> None:
         put_settings(world.api, **{"kubernetes.qps": "x"})
-        with pytest.raises(SettingsError, match="whole number"):
+        with pytest.raises(ExceptionGroup) as caught:
             async with running(world):
                 pass
+        assert isinstance(problem := find_cause(caught.value), SettingsError)
+        assert str(problem).startswith(
+            "the config maps yunikorn-defaults and yunikorn-configs of namespace yunikorn have"
+        )
+        assert str(problem).endswith("\n  kubernetes.qps is 'x': expected a whole number from 1 to 999999999")
+
+    play(test)
+
+
+def test_a_port_that_another_process_has_ends_the_controller_before_it_writes_anything() -> None:
+    async def test(world: World) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            with pytest.raises(ListenFailed) as caught:
+                async with running(world, port=port):
+                    pass
+        text = f"127.0.0.1:{port} cannot be opened: address already in use; --listen names another address"
+        assert str(caught.value) == text
+        assert MUTATIONS not in world.api.objects
+
+    play(test)
+
+
+def test_a_missing_right_ends_the_controller() -> None:
+    async def test(world: World) -> None:
+        world.api.answers.append(Answer("GET", "/namespaces?", 403, {"reason": "Forbidden", "message": "may not list"}))
+        with pytest.raises(ExceptionGroup) as caught:
+            async with running(world):
+                pass
+        assert str(find_cause(caught.value)) == "403 Forbidden: may not list"
 
     play(test)
 
