@@ -55,7 +55,14 @@ from kubernetes_shim.objects import (
 from kubernetes_shim.pods import has_ended, is_ours, is_placeholder, name_of
 from kubernetes_shim.predicates.evaluation import count_victims, refuse
 from kubernetes_shim.reporting import RETRY_S, begin_report
-from kubernetes_shim.settings import CONFIG_MAPS_READ, Settings, SettingsError, read_config_map, read_settings
+from kubernetes_shim.settings import (
+    CONFIG_MAPS_READ,
+    Settings,
+    SettingsError,
+    find_keys_for_restart,
+    read_config_map,
+    read_settings,
+)
 from kubernetes_shim.state import Application, ShimState, Task, TaskState
 from yunishard.items import Update
 
@@ -88,6 +95,8 @@ class Shim:
         self._outbox: Final = self._state.outbox
         self._partition: Final = normalise_partition_name(settings.cluster_id, "")
         self._config_maps: Final[dict[str, ConfigMap]] = {}
+        self._restart_keys: list[str] = []
+        """Settings whose values in the config maps take effect after a restart."""
         self._waiting_pods: Final[dict[str, Pod]] = {}
         """Pods listed before the start, by uid."""
         self._is_listed = self._is_registered = False
@@ -183,6 +192,11 @@ class Shim:
         except SettingsError as error:
             self._outbox.write(LogProblem(f"config maps: the previous settings stay: {error}"))
             return
+        restart_keys = find_keys_for_restart(settings, maps)
+        if restart_keys and restart_keys != self._restart_keys:
+            text = f"config maps: changes of {', '.join(restart_keys)} take effect when the shim is restarted"
+            self._outbox.write(LogProblem(text))
+        self._restart_keys = restart_keys
         change = SendConfiguration(settings.configuration, settings.extra_config)
         if change != SendConfiguration(state.settings.configuration, state.settings.extra_config):
             self._outbox.send_configuration(change)

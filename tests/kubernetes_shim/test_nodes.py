@@ -1,7 +1,10 @@
+from typing import Any
+
 from common import rm_messages
-from kubernetes_shim.actions import SendNodes
+from common.rm_messages import Allocation
+from kubernetes_shim.actions import SendAllocations, SendNodes
 from kubernetes_shim.nodes import read_node
-from kubernetes_shim.objects import NODES
+from kubernetes_shim.objects import NODES, PODS
 from tests.kubernetes_shim.shim_builders import make_node, make_pod
 from tests.kubernetes_shim.shim_world import World, with_nodes
 
@@ -112,4 +115,28 @@ def test_a_foreign_pod_counts_from_its_node_to_its_end() -> None:
     world.api.change_pod("uid-f1", phase="Succeeded")
     world.settle()
     world.check()
+    assert world.core.foreign == {}
+
+
+def test_a_foreign_pod_has_its_amounts_its_priority_and_its_tags_and_is_sent_again_when_its_amounts_change() -> None:
+    world = with_nodes("n1")
+
+    def send(cpu: str, **more: Any) -> list[Allocation]:
+        pod = make_pod("f1", scheduler="other", node="n1", requests={"cpu": cpu}, owners=[{"kind": "Node"}], **more)
+        world.shim.handle_object(PODS, "modified", pod, 0)
+        sent = [one for one in world.shim.take_actions() if isinstance(one, SendAllocations)]
+        return [allocation for one in sent for allocation in one.allocations]
+
+    (found,) = send("1", spec={"priority": 7}, labels={"a": "b"})
+    assert (found.allocation_key, found.application_id, found.node_id, found.priority) == ("uid-f1", "", "n1", 7)
+    assert found.resource_per_alloc == {"vcore": 1000, "pods": 1}
+    assert (found.allocation_tags["foreign"], found.allocation_tags["kubernetes.io/label/a"]) == ("static", "b")
+    assert send("1") == []
+    assert [one.resource_per_alloc["vcore"] for one in send("2")] == [2000]
+
+
+def test_a_foreign_pod_that_has_ended_is_never_reported() -> None:
+    world = with_nodes("n1")
+    world.api.set_pod(make_pod("f1", scheduler="other", node="n1", phase="Failed"))
+    world.settle()
     assert world.core.foreign == {}

@@ -1,8 +1,20 @@
 import json
+from typing import Any, Literal
 
 from common.rm_messages import SCHEDULING_FAILED_ON_RM
-from kubernetes_shim.actions import BindPod, EmitEvent, SendAllocations, SendApplications, SendReport
-from kubernetes_shim.objects import NODES, PODS
+from kubernetes_shim.actions import (
+    Action,
+    BindPod,
+    EmitEvent,
+    Failure,
+    LogProblem,
+    SendAllocations,
+    SendApplications,
+    SendConfiguration,
+    SendReport,
+)
+from kubernetes_shim.objects import CONFIG_MAPS, NODES, PODS, ConfigMap, ObjectMeta
+from kubernetes_shim.pods import PLACEHOLDER
 from kubernetes_shim.settings import Settings
 from kubernetes_shim.shim import DUMPED_MAX, Shim
 from tests.kubernetes_shim.shim_builders import make_node, make_pod
@@ -115,3 +127,92 @@ def test_a_state_dump_counts_everything_and_lists_what_waits() -> None:
     world.settle()
     assert len(json.loads(world.shim.dump_state())["applications"][1]["applicationID"]) == 253
     assert (dump["nodes"], dump["closedNodes"], dump["orphanUids"]) == (2, ["n2"], ["uid-orphan"])
+
+
+# Config maps ----------------------------------------------------------------------------------------------------------
+
+
+def change_maps(shim: Shim, event: Literal["modified", "deleted"] = "modified", **data: str) -> list[Action]:
+    """Return what follows when the config map changes to this data."""
+    config_map = ConfigMap(
+        metadata=ObjectMeta(name="yunikorn-configs"), data={key.replace("_", "."): text for key, text in data.items()}
+    )
+    shim.handle_object(CONFIG_MAPS, event, config_map, 0)
+    return shim.take_actions()
+
+
+def start(**settings: Any) -> Shim:
+    shim = Shim(Settings(**settings))
+    shim.handle_listed(0)
+    shim.handle_registered(0)
+    (report,) = shim.take_actions()
+    shim.handle_outcome(report, None, 0)
+    return shim
+
+
+def test_a_changed_config_map_sends_the_configuration_and_the_settings_of_the_core() -> None:
+    shim = start()
+    assert change_maps(shim, queues_yaml="x", log_level="1") == [SendConfiguration("x", {"log.level": "1"})]
+    assert change_maps(shim, queues_yaml="x", log_level="1") == []
+    assert change_maps(shim, queues_yaml="y", other_yaml="z") == [SendConfiguration("y", {})]
+    assert change_maps(shim, "deleted", queues_yaml="y") == [SendConfiguration("", {})]
+
+
+def test_a_refused_configuration_is_logged() -> None:
+    shim = start()
+    (change,) = change_maps(shim, queues_yaml="x")
+    shim.handle_outcome(change, Failure(message="no root"), 0)
+    assert shim.take_actions() == [LogProblem("the core refuses the configuration, the previous one stays: no root")]
+
+
+def test_settings_that_cannot_be_read_change_nothing_and_are_logged() -> None:
+    shim = start()
+    (problem,) = change_maps(shim, queues_yaml="x", kubernetes_qps="many")
+    assert isinstance(problem, LogProblem)
+    assert problem.text.startswith("config maps: the previous settings stay: kubernetes.qps is 'many'")
+
+
+def test_without_hot_refresh_a_changed_config_map_has_no_effect() -> None:
+    assert change_maps(start(enable_config_hot_refresh=False), queues_yaml="x") == []
+
+
+def test_a_setting_that_needs_a_restart_is_logged_once() -> None:
+    shim = start()
+    text = "config maps: changes of kubernetes.qps take effect when the shim is restarted"
+    extra = {"kubernetes.qps": "5"}
+    assert change_maps(shim, kubernetes_qps="5") == [SendConfiguration("", extra), LogProblem(text)]
+    assert change_maps(shim, kubernetes_qps="5", queues_yaml="x") == [SendConfiguration("x", extra)]
+    assert change_maps(shim, queues_yaml="x") == [SendConfiguration("x", {})]
+
+
+# The start ------------------------------------------------------------------------------------------------------------
+
+
+def test_after_a_restart_an_application_is_that_of_its_first_real_pod() -> None:
+    shim = Shim(Settings())
+    labels, marks = {"yunikorn.apache.org/app-id": "a"}, {"yunikorn.apache.org/task-group-name": "g"}
+    pods = [
+        make_pod("held", labels=labels, annotations={**marks, PLACEHOLDER: "true"}, created="2026-01-31T12:00:01Z"),
+        make_pod("late", labels={**labels, "yunikorn.apache.org/username": "tim"}, created="2026-01-31T12:00:09Z"),
+        make_pod("first", labels={**labels, "yunikorn.apache.org/username": "sue"}, created="2026-01-31T12:00:05Z"),
+        make_pod("ended", labels={**labels, "yunikorn.apache.org/username": "bob"}, phase="Succeeded"),
+    ]
+    for pod in pods:
+        shim.handle_object(PODS, "added", pod, 0)
+    shim.handle_listed(0)
+    shim.handle_registered(0)
+    (report,) = [one for one in shim.take_actions() if isinstance(one, SendReport)]
+    assert [one.ugi.user for one in report.applications] == ["sue"]
+    shim.handle_outcome(report, None, 0)
+    shim.handle_result(PARTITION, ApplicationResponse(accepted=[AcceptedApplication(application_id="a")]), 1)
+    (asks,) = [one.allocations for one in shim.take_actions() if isinstance(one, SendAllocations)]
+    assert [(one.allocation_key, one.originator) for one in asks] == [("uid-first", True), ("uid-late", False)]
+
+
+def test_each_pod_without_an_application_id_is_one_of_its_own_if_the_setting_says_so() -> None:
+    shim = start()
+    change_maps(shim, admissionController_filtering_generateUniqueAppId="T")
+    shim.handle_object(PODS, "added", make_pod(uid="u1"), 0)
+    (submit,) = shim.take_actions()
+    assert isinstance(submit, SendApplications)
+    assert [one.application_id for one in submit.new] == ["default-u1"]

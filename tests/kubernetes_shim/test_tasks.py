@@ -5,17 +5,28 @@ from common.rm_messages import (
     PREEMPTED_BY_SCHEDULER,
     SCHEDULING_FAILED,
     AllocationResponse,
+    PreemptionPolicy,
     SchedulingStateResponse,
     UpdateContainerSchedulingState,
 )
 from kubernetes_shim.actions import BindPod, Failure, PatchClaim, PatchPodStatus, SendAllocations
-from kubernetes_shim.objects import PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES, PersistentVolumeClaim, StorageClass
+from kubernetes_shim.objects import (
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    PRIORITY_CLASSES,
+    STORAGE_CLASSES,
+    ObjectMeta,
+    PersistentVolumeClaim,
+    PriorityClass,
+    StorageClass,
+)
 from kubernetes_shim.state import TaskState
 from kubernetes_shim.tasks import SKIPPED, delete_pod
 from tests.kubernetes_shim.shim_builders import make_node, make_pod
 from tests.kubernetes_shim.shim_world import World, with_nodes
 
 QUEUE = {"queue": "root.a"}
+Y = "yunikorn.apache.org/"
 CLAIM = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}
 
 
@@ -49,6 +60,25 @@ def test_a_pod_is_bound_and_its_events_tell_how() -> None:
         "default/p1 is queued and waiting for allocation",
         "Successfully assigned default/p1 to node n1",
     ]
+
+
+def test_an_ask_has_what_the_pod_and_its_priority_class_say() -> None:
+    world = with_nodes("n1")
+    protected = PriorityClass(metadata=ObjectMeta(name="high", annotations={f"{Y}allow-preemption": "false"}))
+    world.shim.handle_object(PRIORITY_CLASSES, "added", protected, 0)
+    spec = {"priority": 1000, "priorityClassName": "high", "preemptionPolicy": "Never"}
+    pods = [make_pod("p1", labels={f"{Y}app-id": "app", **QUEUE}, annotations={f"{Y}task-group-name": "g"}, spec=spec)]
+    pods.append(make_pod("p2", labels={f"{Y}app-id": "app", **QUEUE}))
+    for pod in pods:
+        world.shim.handle_object(PODS, "added", pod, 0)
+    world.take()
+    world.settle_until(lambda: len(world.core.allocations) == 2)
+    first, second = (world.core.allocations[f"uid-{name}"] for name in ("p1", "p2"))
+    assert (first.application_id, first.priority, second.priority) == ("app", 1000, 0)
+    assert (first.task_group, first.placeholder) == ("g", False)
+    assert (first.originator, second.originator) == (True, False)
+    assert first.preemption_policy == PreemptionPolicy(allow_preempt_self=False, allow_preempt_other=False)
+    assert second.preemption_policy == PreemptionPolicy(allow_preempt_self=True, allow_preempt_other=True)
 
 
 def test_a_pod_that_ends_is_released() -> None:
