@@ -16,6 +16,7 @@ from kubernetes_shim.admission.controller import AdmissionController, Options
 from kubernetes_shim.client import KubernetesClient
 from kubernetes_shim.kubeconfig import find_access
 from kubernetes_shim.process import add_cluster_options, add_log_options, run_until_signal
+from yunishard.cli import CommandUnusable
 
 LISTEN_DEFAULT: Final = "0.0.0.0:9089"
 
@@ -31,9 +32,9 @@ def add_k8s_admission_arguments(parser: argparse.ArgumentParser) -> None:
     about = "the REST port of the core (default: http:// and the setting webHook.schedulerServiceAddress)"
     add("--core", type=_parse_url("https?"), metavar="URL", help=about)
     about = "CA certificates of the REST port (default: those of this machine)"
-    add("--core-ca", type=_parse_authorities, metavar="FILE", help=about)
+    add("--core-ca", type=Path, metavar="FILE", help=about)
     about = "a token for the REST port, read for each request"
-    add("--core-token-file", type=_parse_token_file, metavar="FILE", help=about)
+    add("--core-token-file", type=Path, metavar="FILE", help=about)
     add_log_options(parser)
 
 
@@ -59,6 +60,7 @@ def run_k8s_admission(args: argparse.Namespace) -> int:
       0  stopped by Ctrl-C or SIGTERM
       2  wrong usage, or the API server or the settings cannot be used
     """
+    _check_files(args)
     run_until_signal("k8s-admission", args, _serve(args))
     return 0
 
@@ -100,19 +102,18 @@ def _parse_url(schemes: str) -> Callable[[str], str]:
     return parse
 
 
-def _parse_authorities(text: str) -> Path:
+def _check_files(args: argparse.Namespace) -> None:
+    """Raise CommandUnusable if a file of the command line cannot be used: without this, it shows with the first
+    configuration that is validated.
+    """
     try:
-        ssl.create_default_context(cafile=text)
+        file = args.core_ca
+        if file is not None:
+            ssl.create_default_context(cafile=file)
+        file = args.core_token_file
+        if file is not None:
+            file.read_text()
+    except ssl.SSLError:
+        raise CommandUnusable(f"{file}: there is no certificate in this file") from None
     except OSError as error:
-        reason = "it has no certificate" if isinstance(error, ssl.SSLError) else (error.strerror or str(error)).lower()
-        raise argparse.ArgumentTypeError(f"{text} cannot be used: {reason}") from None
-    return Path(text)
-
-
-def _parse_token_file(text: str) -> Path:
-    try:
-        Path(text).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = (getattr(error, "strerror", "") or str(error)).lower()
-        raise argparse.ArgumentTypeError(f"{text} cannot be read: {reason}") from None
-    return Path(text)
+        raise CommandUnusable(f"{file}: the file cannot be read: {(error.strerror or str(error)).lower()}") from None

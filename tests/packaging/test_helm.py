@@ -2,12 +2,13 @@
 `tests/kubernetes/test_chart.py` applies it to a real API server.
 """
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,10 +34,11 @@ Object = Mapping[str, Any]
 pytestmark = pytest.mark.skipif(HELM is None, reason="helm is not installed, and HELM names none")
 
 
-def render(*values: str) -> dict[str, Object]:
+def render(*values: str, files: Sequence[Path] = ()) -> dict[str, Object]:
     """The objects of a release `yunishard` with these values, by kind and name."""
     assert HELM is not None
     options = [word for value in values for word in ("--set", value)]
+    options += [word for file in files for word in ("--values", str(file))]
     command = [
         HELM,
         "template",
@@ -147,6 +149,51 @@ def test_values_of_settings_arrive_as_they_are(tmp_path: Path) -> None:
 def test_values_that_make_no_sense_are_refused(values: list[str], expected: str) -> None:
     with pytest.raises(AssertionError, match=expected):
         render(*values)
+
+
+def test_numbers_of_a_file_arrive_as_they_are(tmp_path: Path) -> None:
+    file = tmp_path / "values.yaml"
+    file.write_text("core: {settings: {asks-max: 5000000}}\nconfig: {service.eventChannelCapacity: 1048576}\n")
+    found = render(files=[file])
+    assert 'asks-max: "5000000"' in found["ConfigMap/yunishard-core"]["data"]["settings.yaml"]
+    assert found["ConfigMap/yunikorn-defaults"]["data"]["service.eventChannelCapacity"] == "1048576"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("imgae.tag=x", "Additional property imgae is not allowed"),
+        ("core.persistance.enabled=true", "core: Additional property persistance is not allowed"),
+        ("core.enabled=yes", "core.enabled: Invalid type. Expected: boolean, given: string"),
+        ("shim.connect=core:9090", "shim.connect: Does not match pattern"),
+        (
+            r"config.queues\.yaml.a=b",
+            "config.queues.yaml: Invalid type. Expected: [string,number,boolean], given: object",
+        ),
+        ("logFormat=xml", 'logFormat must be one of the following: "text", "json"'),
+    ],
+)
+def test_a_wrong_value_is_named(value: str, expected: str) -> None:
+    with pytest.raises(AssertionError) as caught:
+        render(value)
+    assert expected in str(caught.value)
+
+
+def test_the_schema_has_exactly_the_values_of_the_chart() -> None:
+    def list_values(found: object, schema: Mapping[str, Any]) -> set[str]:
+        """The differences, with their places."""
+        if not isinstance(found, dict) or "properties" not in schema:
+            return set()
+        assert schema["additionalProperties"] is False
+        named = schema["properties"]
+        inside = {f"{key}.{one}" for key in named if key in found for one in list_values(found[key], named[key])}
+        return (set(named) ^ set(found)) | inside
+
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    resources = {"claims"}  # an amount that few need
+    left = {one for one in list_values(values, schema) if one.rpartition(".")[2] not in resources}
+    assert left == {"global"}
 
 
 def test_every_container_is_confined(objects: dict[str, Object]) -> None:
