@@ -135,7 +135,6 @@ class PodAffinityTerm(Part, frozen=True):
     namespaces: list[str] = field(default_factory=list)
     namespace_selector: LabelSelector | None = None
     match_label_keys: list[str] = field(default_factory=list)
-    mismatch_label_keys: list[str] = field(default_factory=list)
 
 
 class PodAffinity(Part, frozen=True):
@@ -184,7 +183,6 @@ class ClaimSource(Part, frozen=True):
     """A volume from a claim of the pod's namespace."""
 
     claim_name: str
-    read_only: bool = False
 
 
 class EphemeralSource(Part, frozen=True):
@@ -399,7 +397,6 @@ class CsiNodeDriver(Part, frozen=True):
     """A CSI driver on a node."""
 
     name: str = ""
-    topology_keys: list[str] = field(default_factory=list)
     allocatable: CsiNodeAllocatable | None = None
 
 
@@ -445,7 +442,6 @@ class VolumeAttachmentSource(Part, frozen=True):
 class VolumeAttachmentSpec(Part, frozen=True):
     """A volume attached to a node by a driver."""
 
-    attacher: str = ""
     node_name: str = ""
     source: VolumeAttachmentSource = field(default_factory=VolumeAttachmentSource)
 
@@ -484,11 +480,10 @@ class Service(Object, frozen=True, kw_only=True):
 
 
 class LeaseSpec(Part, frozen=True):
-    """The holder of a lease, the time of its last renewal, and its duration."""
+    """The holder of a lease, its duration, and how often it changed hands."""
 
     holder_identity: str = ""
     lease_duration_seconds: int = 0
-    renew_time: str = ""
     lease_transitions: int = 0
 
 

@@ -165,6 +165,10 @@ def update_pod(state: ShimState, task: Task, pod: Pod) -> None:
     if has_ended(pod):
         end_task(state, task)
         return
+    if pod.metadata.deletion_timestamp is not None and not pod.spec.node_name and task.state is TaskState.SCHEDULING:
+        state.release(task, rm_messages.STOPPED_BY_RM)  # a finalizer keeps it, and the API server binds it no more
+        reset_task(state, task)
+        return
     resources = compute_resources(pod)
     if resources != task.resources:
         task.resources = resources

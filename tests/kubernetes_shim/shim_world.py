@@ -119,6 +119,8 @@ class ApiServer:
                 if pod.spec.node_name:
                     text = f'pod {action.name} is already assigned to node "{pod.spec.node_name}"'
                     return Failure(409, "Conflict", text)
+                if pod.metadata.deletion_timestamp is not None:
+                    return Failure(409, "Conflict", f"pod {action.name} is being deleted, cannot be assigned to a host")
                 self.binds.setdefault(uid, []).append(action.node)
                 self.change_pod(uid, node=action.node)
             case DeletePod() if pod.spec.node_name and not has_ended(pod):

@@ -55,6 +55,12 @@ class Orders(RuleBasedStateMachine):
         self.world.api.set_pod(make_pod(f"f{self.count}", scheduler="default-scheduler", node=node))
 
     @rule(number=NUMBER)
+    def a_pod_is_being_deleted(self, number: int) -> None:
+        """A finalizer, or its kubelet, keeps it for a while."""
+        if self.world.api.pods:
+            self.world.api.change_pod(list(self.world.api.pods)[number % len(self.world.api.pods)], deleted=True)
+
+    @rule(number=NUMBER)
     def a_pod_is_deleted(self, number: int) -> None:
         if self.world.api.pods:
             self.world.api.remove_pod(list(self.world.api.pods)[number % len(self.world.api.pods)])

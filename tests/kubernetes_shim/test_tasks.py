@@ -132,6 +132,21 @@ def test_a_pod_that_goes_while_it_is_bound_is_released() -> None:
     assert world.core.allocations == {}
 
 
+def test_a_waiting_pod_that_is_being_deleted_is_asked_for_no_more_while_a_finalizer_keeps_it() -> None:
+    world = with_nodes("n1", cpu="100m")
+    world.api.set_pod(make_pod(labels=QUEUE))
+    world.settle()
+    assert set(world.core.allocations) == {"uid-p1"}
+    world.api.change_pod("uid-p1", deleted=True)
+    world.settle(kubelets=False)
+    assert world.core.allocations == {}
+    world.api.set_node(make_node("n1"))
+    world.settle(kubelets=False)
+    assert world.api.binds == {}
+    world.settle()
+    world.check()
+
+
 def test_a_pod_that_another_scheduler_binds_counts_where_it_runs() -> None:
     world = waiting_to_bind()
     world.api.set_node(make_node("n2"))
