@@ -201,12 +201,14 @@ class Column(NamedTuple):
         """Return the cells of all rows. Equal values are formatted once, because long lists have few different ones."""
         if self.cell:
             return [self.cell(row, frame) for row in rows]
+        values = [row.get(self.name) for row in rows]
+        if self.kind is TEXT:  # most of them are what is shown
+            return [value if value and isinstance(value, str) else self.kind.format(value, frame) for value in values]
         if self.kind.varies:
-            return [self.kind.format(row.get(self.name), frame) for row in rows]
+            return [self.kind.format(value, frame) for value in values]
         shown: dict[object, Text] = {}
         cells: list[Text] = []
-        for row in rows:
-            value = row.get(self.name)
+        for value in values:
             key = _hashable(value) if isinstance(value, dict | list) else value
             cell = shown.get(key)
             if cell is None:
