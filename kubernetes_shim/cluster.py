@@ -6,9 +6,9 @@ would get the same host port.
 """
 
 from collections.abc import Sequence
-from typing import Final
 
 from kubernetes_shim.objects import Namespace, Node, Object, Pod
+from kubernetes_shim.pods import has_ended
 from kubernetes_shim.predicates.constraints import (
     REPELLING_EFFECTS,
     encode_constraints,
@@ -19,8 +19,6 @@ from kubernetes_shim.predicates.pod_index import PodIndex
 from kubernetes_shim.predicates.records import NodeRecord, PodRecord
 from kubernetes_shim.predicates.selectors import Labels
 from kubernetes_shim.predicates.volume_objects import VolumeObjects, VolumePlan
-
-ENDED_PHASES: Final = ("Succeeded", "Failed")
 
 
 class Cluster:
@@ -94,7 +92,7 @@ class Cluster:
     # Pods and nodes ---------------------------------------------------------------------------------------------------
 
     def _set_pod(self, obj: Pod) -> None:
-        if obj.status.phase in ENDED_PHASES:
+        if has_ended(obj):
             self._remove_pod(obj.metadata.uid)
             return
         pod = self.pods.get(obj.metadata.uid)

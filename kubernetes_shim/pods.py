@@ -41,8 +41,10 @@ NOBODY: Final = "nobody"
 GENERATED_ID_LENGTH_MAX: Final = 63
 """Characters of a generated application id, as many as a label's value may have; the rest is cut off."""
 
-_NAMESPACE_LENGTH_IN_ID: Final = 26
-_UNIQUE_SUFFIX: Final = "-uniqueautogen"
+UNIQUE_MARK: Final = "uniqueautogen"
+"""The end of an application id in place of the pod's uid, which does not exist yet in the admission controller."""
+
+_NAMESPACE_LENGTH_IN_ID: Final = 26  # and a dash, and 36 of the uid
 _ENDED: Final = ("Succeeded", "Failed")
 _YES: Final = ("1", "t", "T", "TRUE", "true", "True")
 
@@ -83,12 +85,15 @@ def find_application_id(pod: Pod, *, is_unique: bool = False) -> str:
     """Return the id of the pod's application. A generated one is per namespace or, if `is_unique`, per pod."""
     meta = pod.metadata
     found = next((value for _, value in _iterate_application_ids(pod) if value), "")
-    if found.endswith(_UNIQUE_SUFFIX):
-        return f"{found.removesuffix(_UNIQUE_SUFFIX)}-{meta.uid}"
-    if found:
-        return found
-    own = f"{meta.namespace[:_NAMESPACE_LENGTH_IN_ID]}-{meta.uid}"
-    return (own if is_unique else f"yunikorn-{meta.namespace}-autogen")[:GENERATED_ID_LENGTH_MAX]
+    if found.endswith(f"-{UNIQUE_MARK}"):
+        return found.removesuffix(UNIQUE_MARK) + meta.uid
+    return found or generate_application_id(meta.namespace, unique=meta.uid if is_unique else "")
+
+
+def generate_application_id(namespace: str, *, unique: str = "") -> str:
+    """Return the id for all pods of a namespace that have none or, with the end of the id, for one of them."""
+    found = f"{namespace[:_NAMESPACE_LENGTH_IN_ID]}-{unique}" if unique else f"yunikorn-{namespace}-autogen"
+    return found[:GENERATED_ID_LENGTH_MAX]
 
 
 def find_queue(pod: Pod) -> str:

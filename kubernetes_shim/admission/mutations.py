@@ -30,10 +30,11 @@ from kubernetes_shim.pods import (
     ALLOW_PREEMPTION,
     APPLICATION_ID,
     DOMAIN,
-    GENERATED_ID_LENGTH_MAX,
     QUEUE,
     SCHEDULER,
+    UNIQUE_MARK,
     USER_INFO,
+    generate_application_id,
 )
 from kubernetes_shim.settings import AdmissionSettings
 
@@ -45,9 +46,6 @@ OLD_QUEUE: Final = "queue"
 SPARK_APP_ID: Final = "spark-app-selector"
 
 _FLAGS: Final = ("true", "false")
-
-_NAMESPACE_LENGTH_MAX: Final = 26
-"""Characters of the namespace in an id for one pod: there are 36 of the pod's uid, and a dash."""
 
 
 class Surroundings(Struct, frozen=True):
@@ -153,19 +151,11 @@ def _find_new_labels(
     if labels.get(APPLICATION_ID):
         found[OLD_APP_ID] = labels[APPLICATION_ID]
     elif not any((annotations.get(APPLICATION_ID), labels.get(OLD_APP_ID), labels.get(SPARK_APP_ID))):
-        found[APPLICATION_ID] = found[OLD_APP_ID] = generate_app_id(namespace, settings)
+        unique = UNIQUE_MARK if settings.generate_unique_app_id else ""
+        found[APPLICATION_ID] = found[OLD_APP_ID] = generate_application_id(namespace, unique=unique)
     if labels.get(QUEUE):
         found[OLD_QUEUE] = labels[QUEUE]
     return {key: value for key, value in found.items() if labels.get(key) != value}
-
-
-def generate_app_id(namespace: str, settings: AdmissionSettings) -> str:
-    """Return the application id of a pod without one. The shim replaces the end of a unique one by the pod's uid, which
-    does not exist yet.
-    """
-    if settings.generate_unique_app_id:
-        return f"{namespace[:_NAMESPACE_LENGTH_MAX]}-uniqueautogen"
-    return f"yunikorn-{namespace}-autogen"[:GENERATED_ID_LENGTH_MAX]
 
 
 def _find_preemption(priority_class: PriorityClass | None) -> str:
