@@ -178,9 +178,8 @@ def advance(state: ShimState, application: Application) -> None:
                 restart(state, application)
         case _:
             pass
-    if not application.task_groups:
-        for task in list(application.new_placeholders.values()):
-            tasks.delete_pod(state, task)
+    if not application.task_groups:  # given up, or switched off since the placeholders were created
+        gangs.delete_placeholders(state, application)
     if application.state is ApplicationState.RUNNING:
         if len(application.placeholders) == len(application.tasks):
             gangs.delete_placeholders(state, application)  # no pod will use them

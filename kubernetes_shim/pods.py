@@ -201,9 +201,10 @@ def _compute_container(container: Container, statuses: Sequence[ContainerStatus]
     if status is None:
         return wanted
     actual = convert_quantities(status.resources.requests) if status.resources is not None else {}
-    if is_infeasible and actual:
-        return actual
-    return _maximum(_maximum(wanted, convert_quantities(status.allocated_resources)), actual)
+    allocated = convert_quantities(status.allocated_resources)
+    if is_infeasible:
+        return actual or allocated or wanted
+    return _maximum(_maximum(wanted, allocated), actual)
 
 
 def _include_init_containers(total: Resources, pod: Pod, *, is_infeasible: bool) -> Resources:

@@ -67,13 +67,16 @@ IN_CORE: Final = frozenset(
 
 def make_task(state: ShimState, pod: Pod, application_id: str) -> Task:
     """Return the task of a pod. Raises QuantityError."""
-    group = "" if state.settings.disable_gang_scheduling else find_task_group(pod)
+    group = find_task_group(pod)
+    is_for_gang = is_placeholder(pod) and bool(group)
+    if state.settings.disable_gang_scheduling and not is_for_gang:
+        group = ""
     return Task(
         pod=pod,
         application_id=application_id,
         rank=state.rank(pod),
         resources=compute_resources(pod),
-        is_placeholder=is_placeholder(pod) and bool(group),
+        is_placeholder=is_for_gang,
         task_group=group,
     )
 

@@ -166,6 +166,19 @@ def test_gang_scheduling_can_be_switched_off() -> None:
     assert world.api.count == 0
 
 
+def test_placeholders_from_before_gang_scheduling_was_switched_off_are_deleted() -> None:
+    world = with_nodes("n1", cpu="1")
+    world.api.set_pod(gang_pod("p1"))
+    world.settle()
+    assert len(world.placeholders) == 2
+    world.settings = Settings(disable_gang_scheduling=True)
+    world.start_shim()
+    world.settle()
+    world.check()
+    assert world.bound == {"p1": "n1"}
+    assert world.placeholders == []
+
+
 def test_task_groups_that_cannot_be_read_are_reported_and_the_pod_runs_without_a_gang() -> None:
     world: World = with_nodes("n1")
     world.api.set_pod(make_pod("p1", labels={"queue": "root.a"}, annotations={f"{Y}task-groups": "["}))

@@ -156,6 +156,9 @@ def test_an_infeasible_resize_does_not_count() -> None:
     condition = {"type": "PodResizePending", "status": "True", "reason": "Infeasible"}
     for status in (resize(resize="Infeasible"), resize(conditions=[condition])):
         assert compute_resources(make_pod(requests={"cpu": "9"}, status=status))["vcore"] == 1000
+    allocated = {"containerStatuses": [{"name": "main", "allocatedResources": {"cpu": "2"}}], "resize": "Infeasible"}
+    assert compute_resources(make_pod(requests={"cpu": "9"}, status=allocated))["vcore"] == 2000
+    assert compute_resources(make_pod(requests={"cpu": "9"}, status={"resize": "Infeasible"}))["vcore"] == 9000
 
 
 def daemon(owner: str) -> Pod:
