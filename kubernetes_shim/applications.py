@@ -174,7 +174,8 @@ def advance(state: ShimState, application: Application) -> None:
         case ApplicationState.RESERVING | ApplicationState.RESUMING:
             gangs.advance(state, application)
         case ApplicationState.FAILED:
-            if all(one.state is TaskState.NEW for one in application.tasks.values()):
+            is_over = all(one.state in (TaskState.NEW, TaskState.FAILED) for one in application.tasks.values())
+            if application.new and is_over:
                 restart(state, application)
         case _:
             pass
@@ -215,8 +216,10 @@ def _submit(state: ShimState, application: Application) -> None:
 
 
 def restart(state: ShimState, application: Application) -> None:
-    """Submit an application again that the core has ended while pods arrived."""
-    first = min(application.tasks.values(), key=lambda one: (one.is_placeholder, one.rank))
+    """Submit an application again that the core has ended while pods arrived. Failed tasks stay as they are."""
+    first = min(
+        application.tasks.values(), key=lambda one: (one.state is TaskState.FAILED, one.is_placeholder, one.rank)
+    )
     fresh = _create(state, first.pod, application.application_id)
     application.request, application.task_groups = fresh.request, fresh.task_groups
     application.originator = "" if first.is_placeholder else first.uid
@@ -279,7 +282,10 @@ def _follow(state: ShimState, application: Application, update: rm_messages.Upda
         case "Failing" | "Failed" if application.state is ApplicationState.FAILING:
             application.enter(ApplicationState.FAILED)
         case "Completed" if application.tasks and is_live:
-            restart(state, application)
+            if all(one.state is TaskState.FAILED for one in application.tasks.values()):
+                application.enter(ApplicationState.FAILED)
+            else:
+                restart(state, application)
         case "Completed" if not application.tasks:
             del state.applications[application.application_id]
             return
@@ -308,7 +314,9 @@ def handle_allocations(state: ShimState, news: rm_messages.AllocationResponse) -
     for rejected in news.rejected_allocations:
         task = state.tasks.get(rejected.allocation_key)
         if _UNKNOWN in rejected.reason and task is not None and task.is_in_core:
-            _submit_again(state, task)
+            is_live = state.applications[task.application_id].state in tasks.IN_CORE
+            if state.outbox.report is None or not is_live:  # otherwise the report that follows it has the ask again
+                _submit_again(state, task)
         else:
             tasks.handle_rejected(state, rejected)
 

@@ -22,7 +22,7 @@ its gang."""
 
 def is_reserving(application: Application) -> bool:
     """Whether an accepted application reserves places first: not if real pods of it run already."""
-    is_untouched = len(application.new) == len(application.tasks) - len(application.placeholders)
+    is_untouched = len(application.new) + application.failed == len(application.tasks) - len(application.placeholders)
     return bool(application.task_groups) and is_untouched
 
 

@@ -167,6 +167,8 @@ class Application:
     """All and only the real tasks in state `New`."""
     new_placeholders: dict[str, Task] = field(default_factory=dict)
     """All and only the placeholders in state `New`."""
+    failed: int = 0
+    """Number of real tasks in state `Failed`."""
     bound: Counter[str] = field(default_factory=Counter)
     """Number of bound placeholders by task group."""
     was_asked: bool = False
@@ -193,6 +195,8 @@ class Application:
         """Note the state that a task has entered."""
         if task.state is TaskState.NEW:
             (self.new_placeholders if task.is_placeholder else self.new)[task.uid] = task
+        elif task.state is TaskState.FAILED:
+            self.failed += not task.is_placeholder
         elif task.state is TaskState.BOUND and task.is_placeholder:
             self.bound[task.task_group] += 1
 
@@ -200,6 +204,8 @@ class Application:
         """Note that a task leaves its state."""
         if task.state is TaskState.NEW:
             del (self.new_placeholders if task.is_placeholder else self.new)[task.uid]
+        elif task.state is TaskState.FAILED:
+            self.failed -= not task.is_placeholder
         elif task.state is TaskState.BOUND and task.is_placeholder:
             self.bound[task.task_group] -= 1
 

@@ -229,7 +229,8 @@ def handle_new(state: ShimState, new: Allocation) -> None:
     actual = task.pod.spec.node_name
     if not state.has_node(new.node_id):  # it has gone, and with it the core released the allocation
         task.is_in_core = False
-        task.releases_due += 1
+        is_counted = task.state in (TaskState.ALLOCATED, TaskState.BOUND) and task.used_node == new.node_id
+        task.releases_due += not is_counted  # otherwise when the node went
         if task.used_node:
             report_bound(state, task, task.used_node)
         else:
@@ -288,6 +289,8 @@ def reset_task(state: ShimState, task: Task) -> None:
 def handle_rejected(state: ShimState, rejected: rm_messages.RejectedAllocation) -> None:
     """Handle the rejection of an ask or allocation: the task fails. A rejected resize changes nothing."""
     task = state.tasks.get(rejected.allocation_key)
+    if task is not None and task.releases_due and not task.is_in_core:  # its node went, and the core never had it there
+        task.releases_due -= 1
     if task is None or task.state is not TaskState.SCHEDULING:
         return
     note = f"Task {name_of(task.pod)} is rejected by the scheduler: {rejected.reason}"

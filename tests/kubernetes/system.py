@@ -106,6 +106,11 @@ class System:
         assert answer.status_code == 200, answer.text
         return answer.json()
 
+    def kill(self, application: str) -> None:
+        """End an application as an operator."""
+        answer = self._rest.post(f"/ws/v1/partition/default/application/{application}/kill")
+        assert answer.status_code == 200, answer.text
+
     def allocations(self) -> dict[str, str]:
         """Keys of all allocations of the core with their nodes, foreign ones included."""
         found = {}

@@ -73,7 +73,8 @@ def test_the_pods_of_a_gang_replace_its_placeholders(site: Site) -> None:
     eventually(lambda: not site.placeholders())
     assert len(site.pods()) == 5
     eventually(lambda: site.system.has_equal_state(site.name))
-    eventually(lambda: "GangReservationComplete" in _all_actions(site))
+    expected = {"CreatingPlaceholders", "PlaceholderAllocated", "GangReservationComplete", "TaskGroupMatch"}
+    eventually(lambda: expected <= _all_actions(site))
 
 
 def test_a_gang_that_does_not_fit_has_placeholders_and_starts_on_a_new_node(site: Site) -> None:
@@ -97,6 +98,7 @@ def test_a_gang_whose_time_is_over(site: Site, style: str) -> None:
     eventually(lambda: not site.placeholders(), within_s=30)
     if style == "Soft":
         site.plane.wait_until_bound([pod])
+        eventually(lambda: {"PlaceholderTimeOut", "GangSchedulingFailed"} <= site.actions_of_events(pod))
     else:
         eventually(lambda: (site.plane.get("pods", "first", site.name) or {})["status"].get("phase") == "Failed")
         found = site.plane.get("pods", "first", site.name)
@@ -174,6 +176,18 @@ def test_the_user_of_a_pod_is_the_user_of_its_application(site: Site) -> None:
     found = site.system.find_application(site.name)
     assert found is not None
     assert (found["user"], found["groups"]) == ("alice", ["research"])
+
+
+def test_an_application_that_an_operator_ends_loses_its_pods(site: Site) -> None:
+    site.add_nodes(1)
+    pods = site.create_many(3)
+    waiting = site.create("large", requests={"cpu": "1000"})
+    site.plane.wait_until_bound(pods)
+    site.system.kill(site.name)
+    eventually(lambda: [one["metadata"]["name"] for one in site.pods()] == ["large"])
+    eventually(lambda: {"ApplicationFailed", "TaskFailed"} <= site.actions_of_events(waiting))
+    assert site.system.has_equal_state(site.name)
+    site.plane.wait_until_bound([site.create("later")])
 
 
 def test_an_application_ends_with_its_last_pod(site: Site) -> None:

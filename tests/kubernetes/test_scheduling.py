@@ -27,6 +27,7 @@ def test_a_pod_that_fits_nowhere_has_a_condition_for_autoscalers_and_starts_on_a
     site.add_nodes(1)
     pod = site.create("large", requests={"cpu": "100"})
     eventually(lambda: site.is_unschedulable(pod))
+    assert site.plane.find_condition(pod)["lastTransitionTime"]
     eventually(lambda: "PodUnschedulable" in site.actions_of_events(pod))
     site.add_nodes(1, {"cpu": "128", "memory": "32Gi", "pods": "110"})
     assert site.plane.wait_until_bound([pod]) == [site.nodes[1]]
@@ -83,6 +84,11 @@ def test_a_taint_that_a_node_gets_later_counts_and_may_be_tolerated(site: Site) 
     eventually(lambda: site.is_unschedulable(pod))
     toleration = {"key": "reserved", "operator": "Equal", "value": "gpu", "effect": "NoSchedule"}
     site.plane.wait_until_bound([site.create("tolerant", tolerations=[toleration])])
+    waiting = site.create("patient")
+    eventually(lambda: site.is_unschedulable(waiting))
+    tolerations = [*site.plane.get("pods", "patient", site.name)["spec"]["tolerations"], toleration]  # type: ignore[index]
+    site.plane.patch("pods", "patient", {"spec": {"tolerations": tolerations}}, site.name)
+    site.plane.wait_until_bound([waiting], within_s=5)
     site.plane.patch("nodes", first, {"spec": {"taints": []}})
     assert site.plane.wait_until_bound([pod], within_s=5) == [first]
 

@@ -411,6 +411,7 @@ class World:
         assert has == in_core, f"the core alone has {has - in_core}, it lacks {in_core - has}"
         for uid, task in self.state.tasks.items():
             node = live[uid].spec.node_name
+            assert task.releases_due == 0, f"{uid} expects a release that does not come"
             if task.is_in_core and node:
                 assert self.core.allocations[uid].node_id == node, uid
             if node and node in self.api.nodes and task.state is not TaskState.FAILED:

@@ -2,9 +2,10 @@ import json
 
 from kubernetes_shim.actions import BindPod, SendApplications
 from kubernetes_shim.objects import NAMESPACES, PODS, Namespace, ObjectMeta, Pod
-from kubernetes_shim.state import ApplicationState
+from kubernetes_shim.state import ApplicationState, TaskState
 from tests.kubernetes_shim.shim_builders import make_pod
 from tests.kubernetes_shim.shim_world import World, with_nodes
+from tests.kubernetes_shim.test_gangs import gang_pod
 
 Y = "yunikorn.apache.org/"
 
@@ -203,9 +204,56 @@ def test_pods_that_arrive_after_an_operator_killed_their_application_run_in_a_ne
     world = with_nodes("n1")
     world.api.set_pod(make_pod("p1", labels={"queue": "root.a"}))
     world.settle()
+    world.api.set_pod(make_pod("large", labels={"queue": "root.a"}, requests={"cpu": "100"}))
+    world.settle()
     world.kill("yunikorn-default-autogen")
     world.settle()
     world.api.set_pod(make_pod("p2", labels={"queue": "root.a"}))
     world.settle()
     world.check()
     assert world.bound == {"p2": "n1"}
+    assert world.state.tasks["uid-large"].state is TaskState.FAILED
+    assert world.actions_of_events("large").count("TaskFailed") == 1
+    world.api.remove_pod("uid-p2")
+    world.settle()
+    world.pass_time(31)
+    world.settle()
+    assert world.core.applications == {}, "nothing is submitted for a pod that has failed"
+    world.check()
+
+
+def test_a_gang_of_new_pods_runs_although_pods_of_an_earlier_one_have_failed() -> None:
+    world = with_nodes("n1", cpu="2")
+    world.api.set_pod(gang_pod("p1", members=3))
+    world.settle()
+    world.kill("gang")
+    world.settle()
+    assert world.state.tasks["uid-p1"].state is TaskState.FAILED
+    for name in ("p2", "p3"):
+        world.api.set_pod(gang_pod(name))
+    world.settle()
+    world.check()
+    assert set(world.bound) == {"p2", "p3"}
+    assert "GangReservationComplete" in world.actions_of_events("p2")
+
+
+def test_the_rejection_of_an_ask_from_before_a_report_changes_nothing() -> None:
+    world = with_nodes("n1", cpu="1")
+    meta = gang_pod("p1", members=2).metadata
+    for number in (1, 2):
+        pod = make_pod(f"p{number}", labels=meta.labels, annotations=meta.annotations, requests={"cpu": "2"})
+        if number == 2:
+            world.restart_partition()
+        world.api.set_pod(pod)
+        if number == 1:
+            world.settle()
+            world.pass_time(21)  # the gang times out, and the pod waits
+            world.settle()
+    world.step_watch("pods")
+    world.step_to_core()
+    assert "failed to find application" in str(world.from_core)
+    while world.from_core:
+        world.step_from_core()
+    assert all(one.is_in_core and one.state is TaskState.SCHEDULING for one in world.state.tasks.values())
+    world.settle()
+    world.check()

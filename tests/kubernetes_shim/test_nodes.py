@@ -104,6 +104,21 @@ def test_a_node_that_goes_and_returns_gets_its_pods_reported_again() -> None:
     assert world.actions_of_events("n1") == ["NodeAccepted", "NodeDeleted", "NodeAccepted"]
 
 
+def test_a_node_that_goes_during_a_report_causes_one_release_of_each_pod() -> None:
+    world = with_nodes("n1")
+    world.api.set_pod(make_pod("p1", labels={"queue": "root.a"}))
+    world.settle()
+    world.register()
+    while world.to_core:
+        world.step_to_core()  # the core confirms the pod
+    world.api.remove_node("n1")
+    world.step_watch("nodes")
+    assert world.state.tasks["uid-p1"].releases_due == 1
+    world.settle()
+    assert world.state.tasks["uid-p1"].releases_due == 0
+    world.check()
+
+
 def test_a_foreign_pod_counts_from_its_node_to_its_end() -> None:
     world = with_nodes("n1")
     world.api.set_pod(make_pod("f1", scheduler="other"))

@@ -3,9 +3,11 @@
 import json
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from msgspec.structs import replace
 
 from tests.kubernetes_shim.shim_builders import make_node, make_pod
 from tests.kubernetes_shim.shim_world import World
@@ -16,6 +18,7 @@ APPLICATIONS = st.sampled_from(["a1", "a2", "a3"])
 NAMES = st.sampled_from(["n1", "n2", "n3"])
 FAULTS = st.sampled_from(["", "", "", "lost", "unreached", "refused"])
 NUMBER = st.integers(0, 30)
+pytestmark = [pytest.mark.timeout(3_600)] if LONG else []
 
 
 class Orders(RuleBasedStateMachine):
@@ -23,8 +26,11 @@ class Orders(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World("root.a max=vcore:9000")
         self.count = 0
+
+    @initialize(asks=st.booleans())
+    def the_shim_starts(self, asks: bool) -> None:
+        self.world = World("root.a max=vcore:9000", asks=asks)
 
     # The cluster ----------------------------------------------------------------------------------------------------
 
@@ -70,6 +76,14 @@ class Orders(RuleBasedStateMachine):
         running = [uid for uid, pod in self.world.api.pods.items() if pod.spec.node_name]
         if running:
             self.world.api.change_pod(running[number % len(running)], phase=phase)
+
+    @rule(number=NUMBER, label=st.sampled_from(["x", "y"]))
+    def labels_of_a_pod_change(self, number: int, label: str) -> None:
+        pods = list(self.world.api.pods.values())
+        if pods:
+            pod = pods[number % len(pods)]
+            labels = {**pod.metadata.labels, "label": label}
+            self.world.api.set_pod(replace(pod, metadata=replace(pod.metadata, labels=labels)))
 
     @rule(number=NUMBER, node=NAMES)
     def a_pod_is_bound_by_another_scheduler(self, number: int, node: str) -> None:
