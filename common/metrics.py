@@ -2,7 +2,7 @@
 
 Families of one name from several processes become one on the page, so all processes give them the same kind and help.
 
-Not here: the metrics of each process (its `metrics.py`), and the page (`webservice/metrics.py`).
+Not here: the metrics of each process (its `metrics.py`), and the text format of the page (`metrics_text.py`).
 """
 
 from bisect import bisect_left

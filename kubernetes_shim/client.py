@@ -29,7 +29,9 @@ import msgspec
 from yarl import URL
 
 from kubernetes_shim.kubeconfig import Access, AccessError
+from kubernetes_shim.metrics import ApiMetrics
 from kubernetes_shim.objects import PODS, Kind, Object, decode_object
+from kubernetes_shim.pacing import Backoff, RequestRate
 
 REQUESTS_PER_S: Final = 1000.0
 """Requests a second, the setting `kubernetes.qps`; more wait for their turn."""
@@ -45,12 +47,6 @@ CONNECT_S_MAX: Final = 10.0
 
 ANSWER_S_MAX: Final = 60.0
 """Seconds that the API server may be silent before or within an answer; then the request is tried again."""
-
-FIRST_PAUSE_S: Final = 0.1
-"""Seconds before the first repetition of a request. Each pause is twice the one before."""
-
-LONGEST_PAUSE_S: Final = 15.0
-"""The longest pause between repetitions of a request."""
 
 RETRY_AFTER_S_MAX: Final = 60.0
 """The longest pause that the API server can ask for with `Retry-After`."""
@@ -155,37 +151,6 @@ class _Line(msgspec.Struct):
 # Pure parts -----------------------------------------------------------------------------------------------------------
 
 
-class RequestRate:
-    """Bounds requests in time: `per_s` a second, and up to `burst` at once after a pause."""
-
-    def __init__(self, per_s: float, burst: int) -> None:
-        self._interval_s = 1 / per_s
-        self._ahead_s = (burst - 1) / per_s
-        self._next_at = 0.0
-
-    def reserve(self, now: float) -> float:
-        """Return the seconds after which the caller may send its request."""
-        at = max(self._next_at, now - self._ahead_s)
-        self._next_at = at + self._interval_s
-        return max(0.0, at - now)
-
-
-class Backoff:
-    """Pauses between repetitions: each twice the one before, up to a bound, and drawn between half of it and all."""
-
-    def __init__(self, longest_s: float = LONGEST_PAUSE_S) -> None:
-        self._longest_s = longest_s
-        self._next_s = FIRST_PAUSE_S
-
-    def next_pause(self) -> float:
-        pause_s = self._next_s
-        self._next_s = min(2 * pause_s, self._longest_s)
-        return pause_s * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
-
-    def reset(self) -> None:
-        self._next_s = FIRST_PAUSE_S
-
-
 class LineSplitter:
     """Splits chunks of bytes into lines. A line may be longer than many chunks."""
 
@@ -236,8 +201,11 @@ class KubernetesClient:
         burst: int = BURST,
         connections: int = CONNECTIONS_MAX,
         user_agent: str = "yunishard-k8s",
+        metrics: ApiMetrics | None = None,
     ) -> None:
+        """`metrics` may be shared by several clients."""
         self.access = access
+        self.metrics = metrics or ApiMetrics()
         self._rate = RequestRate(per_s, burst)
         self._connections = connections
         self._user_agent = user_agent
@@ -533,12 +501,16 @@ class _Sending:
         self._response: aiohttp.ClientResponse | None = None
 
     async def __aenter__(self) -> aiohttp.ClientResponse:
+        loop = asyncio.get_running_loop()
         try:
             await self._client._wait_for_turn()
+            begun = loop.time()
             self._response = await self._request(self._client.access)
         except _UNANSWERED as error:
+            self._client.metrics.record(self._method, 0, 0.0)
             self._client._log_trouble(describe(error))
             raise
+        self._client.metrics.record(self._method, self._response.status, loop.time() - begun)
         self._client._log_trouble("")
         return self._response
 

@@ -18,8 +18,15 @@ from kubernetes_shim.driver import Driver
 from kubernetes_shim.events import EVENTS_PER_S, SENDERS, EventSender
 from kubernetes_shim.kubeconfig import Access, find_access
 from kubernetes_shim.lease import LeaseHolder
+from kubernetes_shim.metrics import ApiMetrics, ShimMetrics, serve_metrics
 from kubernetes_shim.objects import CONFIG_MAPS
-from kubernetes_shim.process import add_cluster_options, add_log_options, read_first_settings, run_until_signal
+from kubernetes_shim.process import (
+    add_cluster_options,
+    add_log_options,
+    add_metrics_option,
+    read_first_settings,
+    run_until_signal,
+)
 from kubernetes_shim.settings import CONFIG_MAPS_READ, Settings, read_config_map
 from kubernetes_shim.shim import Shim
 from yunishard.cli import check_by
@@ -48,6 +55,7 @@ def add_k8s_shim_arguments(parser: argparse.ArgumentParser) -> None:
     add_cluster_options(parser, contents="the config maps and the lease")
     about = f"the lease that the active one of several shims holds (default: {LEASE_DEFAULT})"
     add("--lease", metavar="NAME", default=LEASE_DEFAULT, help=about)
+    add_metrics_option(parser)
     add_log_options(parser)
 
 
@@ -78,20 +86,31 @@ async def _serve(args: argparse.Namespace) -> None:
     access = find_access(os.environ, Path(args.kubeconfig) if args.kubeconfig else None)
     namespace = args.namespace or access.namespace or "default"
     instance = f"{socket.gethostname()}_{secrets.token_hex(4)}"
+    api_metrics, metrics = ApiMetrics(), ShimMetrics()
     async with (
-        KubernetesClient(access, connections=2) as client,
+        serve_metrics(args.metrics or "", "k8s-shim", [api_metrics.families, metrics.families]),
+        KubernetesClient(access, connections=2, metrics=api_metrics) as client,
         LeaseHolder(client, namespace, args.lease, instance).hold() as lost,
         asyncio.TaskGroup() as tasks,
     ):
-        tasks.create_task(_run_driver(args, access, namespace, instance))
+        metrics.has_lease = True
+        tasks.create_task(_run_driver(args, access, namespace, instance, api_metrics, metrics))
         await lost
 
 
-async def _run_driver(args: argparse.Namespace, access: Access, namespace: str, instance: str) -> None:
+async def _run_driver(
+    args: argparse.Namespace,
+    access: Access,
+    namespace: str,
+    instance: str,
+    api_metrics: ApiMetrics,
+    metrics: ShimMetrics,
+) -> None:
     """Run the shim with clients of its own: requests for the lease wait for no others, and events delay nothing."""
-    async with KubernetesClient(access, per_s=EVENTS_PER_S, connections=SENDERS) as event_client:
+    connect = partial(KubernetesClient, access, metrics=api_metrics)
+    async with connect(per_s=EVENTS_PER_S, connections=SENDERS) as event_client:
         settings = await _read_settings(event_client, namespace)
-        async with KubernetesClient(access, per_s=settings.qps, burst=settings.burst) as client:
+        async with connect(per_s=settings.qps, burst=settings.burst) as client:
             driver = Driver(
                 Shim(settings),
                 client,
@@ -100,6 +119,7 @@ async def _run_driver(args: argparse.Namespace, access: Access, namespace: str, 
                 settings=settings,
                 keys=args.keys,
                 namespace=namespace,
+                metrics=metrics,
                 on_ready=partial(_write_ready, access, settings),
             )
             await driver.run()

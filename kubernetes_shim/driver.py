@@ -42,6 +42,7 @@ from kubernetes_shim.actions import (
 )
 from kubernetes_shim.client import Body, KubernetesClient, KubernetesError, find_cause
 from kubernetes_shim.events import EventSender, format_time
+from kubernetes_shim.metrics import ShimMetrics
 from kubernetes_shim.objects import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, Kind, Object
 from kubernetes_shim.reflector import ObjectEvent, Reflector
 from kubernetes_shim.settings import Settings
@@ -108,6 +109,7 @@ class Machine(Protocol):
     def may_run(self, key: str, node: str, allocate: bool) -> str | None: ...  # noqa: FBT001 - the SDK's signature
     def fits_without(self, key: str, node: str, victims: Sequence[str], start: int) -> int | str: ...
     def dump_state(self) -> str: ...
+    def count_pods(self) -> dict[str, int]: ...
 
 
 class Driver:
@@ -125,6 +127,7 @@ class Driver:
         settings: Settings,
         namespace: str,
         keys: str | None = None,
+        metrics: ShimMetrics | None = None,
         on_ready: Callable[[], None] = lambda: None,
     ) -> None:
         """`on_ready` is called when the first full report is complete."""
@@ -136,6 +139,9 @@ class Driver:
         self._levels.apply(settings.extra_config)
         self._core = _CoreQueue()
         self._writes = _WriteQueue()
+        self._metrics = metrics or ShimMetrics()
+        self._metrics.count_waiting = self._count_waiting
+        self._metrics.count_pods = machine.count_pods
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._rm: ResourceManager | None = None
@@ -222,6 +228,7 @@ class Driver:
         while True:
             rm = await self._register()
             lost: BaseException | None = None
+            self._metrics.is_registered = True
             try:
                 self._machine.handle_registered(self._loop.time())
                 self._execute()
@@ -231,7 +238,7 @@ class Driver:
             except* SessionLost as group:
                 lost = find_cause(group)
             finally:
-                self._rm = None
+                self._rm, self._metrics.is_registered = None, False
                 await rm.close()
             if isinstance(lost, SessionLost) and lost.code == "superseded":
                 text = (
@@ -322,6 +329,9 @@ class Driver:
 
     # The API server ---------------------------------------------------------------------------------------------------
 
+    def _count_waiting(self) -> dict[str, int]:
+        return {"core": len(self._core), "writes": len(self._writes), "events": self._events.waiting}
+
     async def _write(self) -> None:
         """Execute writes, one at a time."""
         while True:
@@ -332,6 +342,8 @@ class Driver:
             except KubernetesError as error:
                 failure = Failure(error.status, error.reason, error.message)
             self._writes.end(action)
+            if isinstance(action, BindPod):
+                self._metrics.binds["refused" if failure else "bound"] += 1
             self._report(action, failure)
 
     async def _perform(self, action: WriteAction) -> None:
@@ -394,6 +406,9 @@ class _CoreQueue:
         self._waiting: deque[CoreAction] = deque()
         self._changed = asyncio.Event()
 
+    def __len__(self) -> int:
+        return len(self._waiting)
+
     def put(self, action: CoreAction) -> None:
         if isinstance(action, SendReport):
             self._waiting = deque(one for one in self._waiting if isinstance(one, SendConfiguration))
@@ -414,6 +429,9 @@ class _WriteQueue:
         self._of_object: dict[tuple[type, str, str], deque[WriteAction]] = {}
         """The first one of each object is being executed, or is in `_ready`."""
         self._ready: asyncio.Queue[WriteAction] = asyncio.Queue()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._of_object.values()))
 
     def put(self, action: WriteAction) -> None:
         waiting = self._of_object.setdefault(_find_object(action), deque())

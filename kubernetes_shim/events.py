@@ -180,6 +180,11 @@ class EventSender:
         self._changed = asyncio.Event()
         self._dropped = 0
 
+    @property
+    def waiting(self) -> int:
+        """Events that are not sent yet."""
+        return len(self._waiting)
+
     def emit(self, event: EmitEvent) -> None:
         """Send an event some time later, or drop it."""
         write = self._aggregator.add(event, datetime.now(UTC).timestamp())

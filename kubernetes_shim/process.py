@@ -4,6 +4,7 @@ what an operator reads when one cannot run."""
 import argparse
 import asyncio
 import os
+import re
 import signal
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
@@ -12,9 +13,11 @@ from typing import Final
 import uvloop
 
 from common.logs import configure_logging
+from common.settings import PORT_MAX
 from kubernetes_shim.client import KubernetesError, find_cause
 from kubernetes_shim.kubeconfig import AccessError
 from kubernetes_shim.lease import LeaseLost
+from kubernetes_shim.metrics import ListenFailed
 from kubernetes_shim.settings import CONFIG_MAPS_READ, Settings, SettingsError, read_settings
 from yunishard.cli import CommandFailed, CommandUnusable
 from yunishard.exceptions import KeyFileError, KeyRefused, SessionLost
@@ -31,6 +34,20 @@ def add_cluster_options(parser: argparse.ArgumentParser, *, contents: str) -> No
     parser.add_argument("--namespace", metavar="NAME", default=os.environ.get("NAMESPACE", ""), help=about)
     about = "(default: $KUBECONFIG, the pod's service account, or ~/.kube/config)"
     parser.add_argument("--kubeconfig", metavar="FILE", help=about)
+
+
+def add_metrics_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option for the port of the metrics."""
+    about = "where to serve /metrics for Prometheus and /health (default: nowhere)"
+    parser.add_argument("--metrics", type=parse_host_and_port, metavar="HOST:PORT", help=about)
+
+
+def parse_host_and_port(text: str) -> str:
+    """Check the address of a port to open, for the `type` of an option."""
+    match = re.fullmatch(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):([0-9]{1,5})", text)
+    if match is None or int(match[1]) > PORT_MAX:
+        raise argparse.ArgumentTypeError(f"expected HOST:PORT, such as 0.0.0.0:9089, got {text!r}")
+    return text
 
 
 def add_log_options(parser: argparse.ArgumentParser) -> None:
@@ -59,10 +76,6 @@ def run_until_signal(process: str, args: argparse.Namespace, serve: Coroutine[No
         if isinstance(cause, AccessError | SettingsError | KeyFileError | KeyRefused | ListenFailed):
             raise CommandUnusable(str(cause)) from None
         raise
-
-
-class ListenFailed(Exception):
-    """A port cannot be opened; the text names it and the reason."""
 
 
 def describe_refusal(error: KubernetesError) -> str:

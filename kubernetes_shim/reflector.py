@@ -15,8 +15,9 @@ from contextlib import aclosing
 from typing import Final, Generic, Literal, TypeVar
 
 from kubernetes_shim.actions import SERVER_ERROR
-from kubernetes_shim.client import Backoff, Change, KubernetesClient, KubernetesError, Listing
+from kubernetes_shim.client import Change, KubernetesClient, KubernetesError, Listing
 from kubernetes_shim.objects import Kind, Object
+from kubernetes_shim.pacing import Backoff
 
 STEADY_S: Final = 10.0
 """Seconds that a watch has to last for its end to be ordinary. One that ends earlier is followed by a pause, which
@@ -114,6 +115,7 @@ class Reflector(Generic[_O]):
                 self._backoff.reset()
 
     async def _list(self) -> None:
+        self._client.metrics.lists[self.kind.plural] += 1
         listing = await self._client.list(self.kind, self._namespace, field_selector=self._field_selector)
         for event, found in self._known.replace(listing):
             self._receive(event, found)

@@ -332,6 +332,10 @@ class Shim:
             return refuse(self._state.cluster, key, node, without=victims) or "no victims make it fit"
         return count - 1
 
+    def count_pods(self) -> dict[str, int]:
+        """Return the numbers of pods of this scheduler, by their state."""
+        return Counter(one.state for one in self._state.tasks.values())
+
     def dump_state(self) -> str:
         """Return the state as the text of a JSON object, for a state dump of the core: numbers of everything, and at
         most DUMPED_MAX of the applications, of the pods that are not bound, and of the nodes that take no pods.
@@ -344,7 +348,7 @@ class Shim:
             {
                 "isReporting": self._outbox.report is not None,
                 "applicationsByState": Counter(one.state for one in state.applications.values()),
-                "podsByState": Counter(one.state for one in state.tasks.values()),
+                "podsByState": self.count_pods(),
                 "nodes": len(state.nodes),
                 "foreignPods": len(state.foreign),
                 "gatedPods": len(state.gated),

@@ -12,11 +12,10 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from common import rest_views
+from common import metrics_text, rest_views
 from common.metrics import Family, decode_families, gauge, report_journal_stuck, report_process_up
 from common.names import BROKER, WORKER
 from common.query_messages import PartitionEntry, PartitionList, Query
-from webservice import metrics
 from webservice.calls import Call, NamedPartition, Reply, age_header, partition_names, read_registry
 from webservice.health import NONE_REGISTERED, HealthView, find_storage_problems, health_view
 from webservice.parameters import ANY_TEXT, RM
@@ -204,8 +203,8 @@ async def all_metrics(call: Call) -> Reply:
     system = [*call.services.metrics.families(), *of_broker]
     rm_id = call.query.get("rm", "")
     others += _select_rm(system, rm_id) if rm_id else system
-    text = await asyncio.to_thread(metrics.render, found, others, several=len(known.partitions) > 1)
-    return Reply(text, content_type=metrics.CONTENT_TYPE)
+    text = await asyncio.to_thread(metrics_text.render, found, others, several=len(known.partitions) > 1)
+    return Reply(text, content_type=metrics_text.CONTENT_TYPE)
 
 
 async def _read_registry_until(until: float, call: Call) -> PartitionList:
@@ -240,7 +239,7 @@ def _make_partition_metrics(partitions: Iterable[PartitionEntry], answered: set[
         " than a minute: nothing is scheduled meanwhile."
     )
     samples = [((one.full_name, one.rm_id), float(one.full_name in answered)) for one in partitions]
-    yield gauge("yunishard_partition_up", text, (metrics.PARTITION, "rm"), samples)
+    yield gauge("yunishard_partition_up", text, (metrics_text.PARTITION, "rm"), samples)
     for one in partitions:
         if one.full_name not in answered:
             yield report_process_up(WORKER, one.full_name, is_up=False)

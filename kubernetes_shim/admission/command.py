@@ -11,11 +11,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from common.settings import PORT_MAX
 from kubernetes_shim.admission.controller import AdmissionController, Options
 from kubernetes_shim.client import KubernetesClient
 from kubernetes_shim.kubeconfig import find_access
-from kubernetes_shim.process import add_cluster_options, add_log_options, run_until_signal
+from kubernetes_shim.metrics import AdmissionMetrics, serve_metrics
+from kubernetes_shim.process import (
+    add_cluster_options,
+    add_log_options,
+    add_metrics_option,
+    parse_host_and_port,
+    run_until_signal,
+)
 from yunishard.cli import CommandUnusable
 
 LISTEN_DEFAULT: Final = "0.0.0.0:9089"
@@ -26,7 +32,7 @@ def add_k8s_admission_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_cluster_options(parser, contents="config maps, secret and service")
     about = f"where to serve the webhooks (default: {LISTEN_DEFAULT})"
-    add("--listen", type=_parse_address, metavar="HOST:PORT", default=LISTEN_DEFAULT, help=about)
+    add("--listen", type=parse_host_and_port, metavar="HOST:PORT", default=LISTEN_DEFAULT, help=about)
     about = "where the API server reaches the webhooks, if not by the service, such as https://10.0.0.1:9089"
     add("--url", type=_parse_url("https"), metavar="URL", help=about)
     about = "the REST port of the core (default: http:// and the setting webHook.schedulerServiceAddress)"
@@ -35,6 +41,7 @@ def add_k8s_admission_arguments(parser: argparse.ArgumentParser) -> None:
     add("--core-ca", type=Path, metavar="FILE", help=about)
     about = "a token for the REST port, read for each request"
     add("--core-token-file", type=Path, metavar="FILE", help=about)
+    add_metrics_option(parser)
     add_log_options(parser)
 
 
@@ -67,29 +74,24 @@ def run_k8s_admission(args: argparse.Namespace) -> int:
 
 async def _serve(args: argparse.Namespace) -> None:
     access = find_access(os.environ, Path(args.kubeconfig) if args.kubeconfig else None)
-    host, _, port = args.listen.rpartition(":")
     options = Options(
         namespace=args.namespace or access.namespace or "default",
-        host=host.strip("[]"),
-        port=int(port),
+        listen=args.listen,
         url=args.url or "",
         core=args.core or "",
         core_ca=args.core_ca,
         core_token_file=args.core_token_file,
     )
-    async with KubernetesClient(access, user_agent="yunishard-k8s-admission") as client:
-        await AdmissionController(client, options).run(_write_ready)
+    metrics = AdmissionMetrics()
+    async with (
+        KubernetesClient(access, user_agent="yunishard-k8s-admission") as client,
+        serve_metrics(args.metrics or "", "k8s-admission", [client.metrics.families, metrics.families]),
+    ):
+        await AdmissionController(client, options, metrics).run(_write_ready)
 
 
 def _write_ready(port: int) -> None:
     print(f"serving admission webhooks on port {port}", flush=True)  # noqa: T201 - this is the output
-
-
-def _parse_address(text: str) -> str:
-    match = re.fullmatch(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):([0-9]{1,5})", text)
-    if match is None or int(match[1]) > PORT_MAX:
-        raise argparse.ArgumentTypeError(f"expected HOST:PORT, such as {LISTEN_DEFAULT}, got {text!r}")
-    return text
 
 
 def _parse_url(schemes: str) -> Callable[[str], str]:

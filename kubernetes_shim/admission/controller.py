@@ -11,12 +11,12 @@ import asyncio
 import base64
 import binascii
 import logging
-import os
 import ssl
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -51,6 +51,7 @@ from kubernetes_shim.admission.webhooks import (
     describe_webhooks,
 )
 from kubernetes_shim.client import KubernetesClient, KubernetesError
+from kubernetes_shim.metrics import AdmissionMetrics, answer_health, open_port
 from kubernetes_shim.objects import (
     CONFIG_MAPS,
     NAMESPACES,
@@ -61,7 +62,7 @@ from kubernetes_shim.objects import (
     Object,
     PriorityClass,
 )
-from kubernetes_shim.process import ListenFailed, read_first_settings
+from kubernetes_shim.process import read_first_settings
 from kubernetes_shim.reflector import ObjectEvent, Reflector
 from kubernetes_shim.settings import CONFIG_MAPS_READ, Settings, SettingsError, read_settings
 
@@ -86,6 +87,8 @@ _log = logging.getLogger("admission.controller")
 
 _O = TypeVar("_O", bound=Object)
 
+Decide = Callable[[AdmissionRequest], Awaitable[Verdict]]
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -93,8 +96,8 @@ class Options:
 
     namespace: str
     """Where the config maps, the secret and the service are."""
-    host: str
-    port: int
+    listen: str
+    """HOST:PORT of the webhooks."""
     url: str = ""
     """Where the API server reaches this controller, in place of the service."""
     core: str = ""
@@ -106,8 +109,9 @@ class Options:
 class AdmissionController:
     """One controller."""
 
-    def __init__(self, client: KubernetesClient, options: Options) -> None:
+    def __init__(self, client: KubernetesClient, options: Options, metrics: AdmissionMetrics | None = None) -> None:
         self._client, self._options = client, options
+        self.metrics = metrics or AdmissionMetrics()
         self._settings: Settings | None = None
         self._maps: dict[str, ConfigMap] = {}
         self._namespaces: dict[str, Namespace] = {}
@@ -115,7 +119,7 @@ class AdmissionController:
         self._levels = LogLevels("admission", "kubernetes")
         self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self._certificate: ServerCertificate | None = None
-        self._core = _Core(options.core_ca, options.core_token_file)
+        self._core = _Core(options.core_ca, options.core_token_file, self.metrics)
 
     async def run(self, on_ready: Callable[[int], None]) -> None:
         """Serve until cancelled; `on_ready` gets the port.
@@ -128,7 +132,9 @@ class AdmissionController:
         runner = web.AppRunner(self._build_application(), access_log=None, shutdown_timeout=STOP_S_MAX)
         await runner.setup()
         try:
-            await self._listen(runner)  # without a certificate yet, so no request gets through
+            await open_port(
+                runner, self._options.listen, option="--listen", tls=self._tls
+            )  # without a certificate yet, so no request gets through
             async with asyncio.TaskGroup() as tasks:
                 reflectors = self._build_reflectors()
                 for reflector in reflectors:
@@ -142,14 +148,6 @@ class AdmissionController:
                 on_ready(int(runner.addresses[0][1]))
         finally:
             await runner.cleanup()
-
-    async def _listen(self, runner: web.AppRunner) -> None:
-        host, port = self._options.host, self._options.port
-        try:
-            await web.TCPSite(runner, host, port, ssl_context=self._tls).start()
-        except OSError as error:
-            reason = os.strerror(error.errno).lower() if error.errno else str(error)
-            raise ListenFailed(f"{host}:{port} cannot be opened: {reason}; --listen names another address") from None
 
     # Objects ----------------------------------------------------------------------------------------------------------
 
@@ -208,6 +206,10 @@ class AdmissionController:
             self._certificate = create_server_certificate(authorities, endpoint.names(), now)
             _load(self._tls, self._certificate)
             _log.info("there is a new certificate for %s", ", ".join(endpoint.names()))
+        self.metrics.ends_at = {
+            "server": self._certificate.ends_at,
+            "authority": min(one.ends_at for one in authorities),
+        }
         for wanted in describe_webhooks(endpoint, join_certificates(authorities)):
             await self._write_webhooks(wanted)
 
@@ -255,31 +257,33 @@ class AdmissionController:
 
     def _build_application(self) -> web.Application:
         application = web.Application(client_max_size=BODY_BYTES_MAX)
-        application.router.add_post(MUTATE_PATH, self._handle_mutate)
-        application.router.add_post(VALIDATE_PATH, self._handle_validate)
-        application.router.add_get(HEALTH_PATH, _handle_health)
+        application.router.add_post(MUTATE_PATH, partial(self._handle, "mutate", self._mutate))
+        application.router.add_post(VALIDATE_PATH, partial(self._handle, "validate-conf", self._validate))
+        application.router.add_get(HEALTH_PATH, answer_health)
         return application
 
-    async def _handle_mutate(self, http: web.Request) -> web.Response:
-        assert self._settings is not None
-        around = Surroundings(self._settings.admission, self._namespaces, self._priority_classes)
+    async def _handle(self, webhook: str, decide: Decide, http: web.Request) -> web.Response:
+        loop = asyncio.get_running_loop()
+        begun, outcome = loop.time(), "malformed"
         try:
             request = decode_review(await http.read())
-            return _answer(request, review(request, around))
+            verdict = await decide(request)
+            outcome = "refused" if verdict.refusal else "changed" if verdict.patch else "unchanged"
+            return _answer(request, verdict)
         except ReviewError as error:
             return web.Response(status=400, text=str(error))
+        finally:
+            self.metrics.record(webhook, outcome, loop.time() - begun)
 
-    async def _handle_validate(self, http: web.Request) -> web.Response:
+    async def _mutate(self, request: AdmissionRequest) -> Verdict:
         assert self._settings is not None
-        try:
-            request = decode_review(await http.read())
-            if request.namespace != self._options.namespace:
-                return _answer(request, ADMITTED)
-            return _answer(request, await self._validate(request, self._settings))
-        except ReviewError as error:
-            return web.Response(status=400, text=str(error))
+        return review(request, Surroundings(self._settings.admission, self._namespaces, self._priority_classes))
 
-    async def _validate(self, request: AdmissionRequest, settings: Settings) -> Verdict:
+    async def _validate(self, request: AdmissionRequest) -> Verdict:
+        assert self._settings is not None
+        settings = self._settings
+        if request.namespace != self._options.namespace:
+            return ADMITTED
         try:
             text = find_configuration(request, self._maps, settings.policy_group)
         except SettingsError as error:
@@ -293,8 +297,9 @@ class AdmissionController:
 class _Core:
     """The REST port of the core."""
 
-    def __init__(self, ca: Path | None, token_file: Path | None) -> None:
+    def __init__(self, ca: Path | None, token_file: Path | None, metrics: AdmissionMetrics) -> None:
         """Raises OSError."""
+        self._metrics = metrics
         self._tls = ssl.create_default_context(cafile=ca) if ca is not None else True
         self._token_file = token_file
 
@@ -321,6 +326,7 @@ class _Core:
                 problem = f"{response.status}: {body[:200].decode(errors='replace')}"
         except (aiohttp.ClientError, OSError, TimeoutError, msgspec.DecodeError) as error:
             problem = str(error) or type(error).__name__
+        self._metrics.unvalidated += 1
         _log.warning("a configuration is admitted without validation by %s: %s", core, problem)
         return None
 
@@ -336,10 +342,6 @@ def _answer(request: AdmissionRequest, verdict: Verdict) -> web.Response:
             verdict.refusal,
         )
     return web.Response(body=encode_review(request.uid, verdict), content_type="application/json")
-
-
-async def _handle_health(_: web.Request) -> web.Response:
-    return web.Response(text="OK")
 
 
 def _keep(objects: dict[str, _O], event: ObjectEvent, found: _O) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 
+from common import metrics_text
 from tests.captures.canon import Document
 from tests.captures.compare import ABSENT, Difference
-from webservice import metrics
 
 
 class Deliberate(NamedTuple):
@@ -121,7 +121,7 @@ DELIBERATE: Final = (
     Deliberate("empty-metrics", f'{_SCHEDULER}_*{{state="*"}}', 0, AT_ONCE),
     Deliberate("*metrics*", f'{_SCHEDULER}_node_sorting_latency_milliseconds_count{{level="*"}}', 0, NOT_TIMED),
     Deliberate("*metrics*", f"{_SCHEDULER}_trynode_*_milliseconds_count", 0, NOT_TIMED),
-    Deliberate("main-metrics-protobuf-accept", "/headers/content-type", metrics.CONTENT_TYPE, TEXT_ONLY),
+    Deliberate("main-metrics-protobuf-accept", "/headers/content-type", metrics_text.CONTENT_TYPE, TEXT_ONLY),
     # texts
     Deliberate("main-debug-stack", "/body", _is_text, PROCESS),
     Deliberate("main-pprof-index-noslash", "/body", '<a href="/debug/pprof/">Moved Permanently</a>.\n\n', PROCESS),

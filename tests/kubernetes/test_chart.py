@@ -14,6 +14,7 @@ from typing import Final
 
 import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.deploy.system import FREE_PORTS, up
 from tests.kubernetes.controlplane import SERVER, ControlPlane, Json, build_node, build_pod, eventually
@@ -31,6 +32,8 @@ partitions:
     placementrules: [{name: tag, value: namespace, create: true}]
     queues: [{name: root, submitacl: "*", queues: [{name: added-by-upgrade}]}]
 """
+
+METRICS: Final = "127.0.0.1:9091"
 
 WEBHOOKS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 
@@ -58,7 +61,8 @@ def namespaces(plane: ControlPlane) -> None:
 @pytest.mark.parametrize("values", chart.VARIANTS, ids=lambda values: " ".join(values) or "defaults")
 def test_the_api_server_accepts_every_field(plane: ControlPlane, values: tuple[str, ...]) -> None:
     for found in chart.render(*values).values():
-        plane.request("POST", f"{path_of(dict(found))}?fieldValidation=Strict&dryRun=All", found)
+        if found["kind"] != "PodMonitor":  # only the Prometheus Operator has this kind
+            plane.request("POST", f"{path_of(dict(found))}?fieldValidation=Strict&dryRun=All", found)
 
 
 def helm(plane: ControlPlane, *words: str) -> str:
@@ -159,6 +163,15 @@ class Container:
                 process.kill()
 
 
+def read_metrics() -> dict[str, dict[str, float]]:
+    """The samples of the process that runs, by name and the values of the labels."""
+    found: dict[str, dict[str, float]] = {}
+    for family in text_string_to_metric_families(httpx.get(f"http://{METRICS}/metrics").text):
+        for sample in family.samples:
+            found.setdefault(sample.name, {})[",".join(sample.labels.values())] = sample.value
+    return found
+
+
 def create_local_volume(plane: ControlPlane, node: str) -> Json:
     """A class, a volume on this node, and a claim that waits for its pod. Returns what such a pod has."""
     storage = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"}
@@ -181,7 +194,7 @@ def test_the_rights_of_the_shim_are_enough_for_pods_gangs_and_volumes(
     shim = Container(plane, "yunishard-shim", tmp_path)
     with (
         up("--ephemeral", *FREE_PORTS, folder=tmp_path) as core,
-        shim.running("k8s-shim", "--connect", core.announced()["native"]),
+        shim.running("k8s-shim", "--connect", core.announced()["native"], "--metrics", METRICS),
     ):
         annotations = {
             "yunikorn.apache.org/task-groups": json.dumps(GANG),
@@ -198,6 +211,9 @@ def test_the_rights_of_the_shim_are_enough_for_pods_gangs_and_volumes(
         eventually(lambda: plane.find_condition(large).get("reason") == "Unschedulable")
         eventually(lambda: len(plane.list("events", SITE)) >= 5, what="events")
         assert plane.list("leases", NAMESPACE)[0]["spec"]["holderIdentity"]
+        metrics = read_metrics()
+    assert metrics["yunishard_k8s_binds_total"] == {"bound": 6}  # two of them are placeholders
+    assert not [status for status in metrics["yunishard_k8s_requests_total"] if "403" in status]
     assert "forbidden" not in shim.log.lower()
     assert not plane.list("leases", NAMESPACE)[0]["spec"]["holderIdentity"]
 
@@ -242,7 +258,9 @@ def test_an_upgrade_keeps_what_the_admission_controller_wrote_and_changes_the_qu
     with (
         up("--ephemeral", *FREE_PORTS, folder=tmp_path) as core,
         shim.running("k8s-shim", "--connect", (endpoints := core.announced())["native"]),
-        admission.running("k8s-admission", "--listen", "127.0.0.1:9089", "--url", "https://127.0.0.1:9089"),
+        admission.running(
+            *("k8s-admission", "--listen", "127.0.0.1:9089", "--url", "https://127.0.0.1:9089", "--metrics", METRICS)
+        ),
     ):
         eventually(is_changed, what="the API server does not call the webhook")
         written, webhooks = plane.request("GET", secret)["data"], find_webhooks()
@@ -262,4 +280,7 @@ def test_an_upgrade_keeps_what_the_admission_controller_wrote_and_changes_the_qu
         eventually(lambda: len(plane.list("pods", NAMESPACE)) == 2, what="admission.replicas has no effect")
         assert plane.get("pods", "yunishard-scheduler-0", NAMESPACE) == before
         assert (plane.request("GET", secret)["data"], find_webhooks()) == (written, webhooks)
+        metrics = read_metrics()
+        assert metrics["yunishard_k8s_admission_reviews_total"]["changed,mutate"] > 0
+        assert not [status for status in metrics["yunishard_k8s_requests_total"] if "403" in status]
     assert "forbidden" not in f"{shim.log}{admission.log}".lower()

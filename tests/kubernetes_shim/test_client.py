@@ -9,12 +9,11 @@ from aiohttp import ClientConnectorCertificateError, ClientConnectorError
 from aiohttp.client_reqrep import ConnectionKey
 
 from kubernetes_shim import client as client_module
+from kubernetes_shim import pacing
 from kubernetes_shim.client import (
-    Backoff,
     KubernetesClient,
     KubernetesError,
     LineSplitter,
-    RequestRate,
     build_path,
     describe,
 )
@@ -34,7 +33,7 @@ def run(test: Test) -> None:
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(pacing, "FIRST_PAUSE_S", 0.001)
 
 
 def test_a_list_is_read_in_pages() -> None:
@@ -183,21 +182,6 @@ def test_lines_are_split_from_any_chunks() -> None:
     assert lines == [b"one", b"twoone", b"twoone", b"two", b"x" * 1000]
     assert splitter.split(b"\n") == [b"rest"]
     assert splitter.split(b"a\nb\nc") == [b"a", b"b"]
-
-
-def test_requests_wait_for_their_turn() -> None:
-    rate = RequestRate(10, 3)
-    assert [round(rate.reserve(5.0), 3) for _ in range(5)] == [0, 0, 0, 0.1, 0.2]
-    assert rate.reserve(5.3) == 0
-    assert [round(rate.reserve(100.0), 3) for _ in range(4)] == [0, 0, 0, 0.1]
-
-
-def test_pauses_double_up_to_a_bound() -> None:
-    backoff = Backoff(0.003)
-    assert all(low <= backoff.next_pause() <= high for low, high in ((0.0005, 0.001), (0.001, 0.002), (0.0015, 0.003)))
-    assert backoff.next_pause() <= 0.003
-    backoff.reset()
-    assert backoff.next_pause() <= 0.001
 
 
 @pytest.mark.parametrize(

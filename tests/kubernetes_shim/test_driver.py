@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from kubernetes_shim import client as client_module
 from kubernetes_shim import driver as driver_module
+from kubernetes_shim import pacing
 from kubernetes_shim.actions import (
     Action,
     BindPod,
@@ -75,6 +75,9 @@ class FakeMachine:
 
     def fits_without(self, key: str, node: str, victims: Any, start: int) -> int | str:
         return len(self.log)
+
+    def count_pods(self) -> dict[str, int]:
+        return {"Bound": 3}
 
     def dump_state(self) -> str:
         return "{}"
@@ -164,7 +167,7 @@ def core(monkeypatch: pytest.MonkeyPatch) -> FakeCore:
     core = FakeCore()
     monkeypatch.setattr(driver_module, "connect", core.connect)
     monkeypatch.setattr(driver_module, "RECONNECT_S", 0.001)
-    monkeypatch.setattr(client_module, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(pacing, "FIRST_PAUSE_S", 0.001)
     return core
 
 

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kubernetes_shim import client as client_module
 from kubernetes_shim import lease as lease_module
+from kubernetes_shim import pacing
 from kubernetes_shim.client import KubernetesClient
 from kubernetes_shim.lease import Expiry, LeaseHolder, LeaseLost, build_renewal
 from kubernetes_shim.objects import Lease, LeaseSpec, ObjectMeta
@@ -18,7 +18,7 @@ COLLECTION = "apis/coordination.k8s.io/v1/leases"
 def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease_module, "RETRY_S", 0.01)
     monkeypatch.setattr(lease_module, "RENEW_S_MAX", 0.2)
-    monkeypatch.setattr(client_module, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(pacing, "FIRST_PAUSE_S", 0.001)
 
 
 def run(test: Callable[[FakeApi, KubernetesClient], Awaitable[None]]) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from kubernetes_shim import client as client_module
+from kubernetes_shim import pacing
 from kubernetes_shim.client import KubernetesClient, KubernetesError
 from kubernetes_shim.objects import PODS, Pod
 from kubernetes_shim.reflector import ObjectEvent, Reflector
@@ -38,7 +39,7 @@ class Receiver:
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(pacing, "FIRST_PAUSE_S", 0.001)
 
 
 def run(test: Callable[[FakeApi, Receiver], Awaitable[None]], *, with_pods: tuple[str, ...] = ("a",)) -> None:

@@ -61,6 +61,7 @@ VARIANTS: Final = (
     ("core.restTlsSecret=rest", "admission.core=https://yunikorn-service:9080", "admission.coreCaSecret=rest"),
     ("core.enabled=false", "shim.connect=tcp://core:9090", "shim.keysSecret=keys", "shim.replicas=2"),
     ("admission.enabled=false", "networkPolicy.enabled=false", "podAnnotations.a=b", "tolerations[0].operator=Exists"),
+    ("podMonitor.enabled=true", "podMonitor.labels.release=prometheus", "podMonitor.rest.authorization.type=Bearer"),
     (
         "admission.replicas=1",
         "priorityClassName=system-cluster-critical",

@@ -7,6 +7,7 @@ import json
 import logging
 import socket
 import ssl
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from aiohttp import web
 from kubernetes_shim.admission import controller
 from kubernetes_shim.admission.controller import BODY_BYTES_MAX, SECRET, AdmissionController, Options
 from kubernetes_shim.client import KubernetesClient, find_cause
-from kubernetes_shim.process import ListenFailed
+from kubernetes_shim.metrics import ListenFailed
 from kubernetes_shim.settings import SettingsError
 from tests.kubernetes_shim.fake_api import Answer, FakeApi, Json, serve_fake_api
 
@@ -104,7 +105,7 @@ async def serve(handler: Callable[[web.Request], Awaitable[web.StreamResponse]])
 async def running(world: World, *, port: int = 0) -> AsyncIterator[AdmissionController]:
     """A controller that is ready."""
     ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    options = Options("yunikorn", "127.0.0.1", port, "https://127.0.0.1:9089", world.core.url)
+    options = Options("yunikorn", f"127.0.0.1:{port}", "https://127.0.0.1:9089", world.core.url)
     async with KubernetesClient(world.api.access) as client:
         found = AdmissionController(client, options)
         task = asyncio.create_task(found.run(ready.set_result))
@@ -297,6 +298,30 @@ def test_a_core_that_does_not_answer_hinders_nobody(monkeypatch: pytest.MonkeyPa
     async def test(world: World) -> None:
         async with serve(hang) as world.core.url, running(world):
             assert (await world.validate({"queues.yaml": "bad"}))["allowed"]
+
+    play(test)
+
+
+def test_reviews_are_counted_by_their_outcome_and_the_ends_of_certificates_are_shown() -> None:
+    async def test(world: World) -> None:
+        async with running(world) as found:
+            await world.mutate()
+            await world.mutate("kube-system")
+            await world.validate({"queues.yaml": "bad"})
+            world.core.status = 500
+            await world.validate({"queues.yaml": "bad"})
+            await world.post("/mutate", b"{")
+        samples = {one.name: dict(one.samples) for one in found.metrics.families()}
+        assert samples["yunishard_k8s_admission_reviews_total"] == {
+            ("mutate", "changed"): 1,
+            ("mutate", "unchanged"): 1,
+            ("validate-conf", "refused"): 1,
+            ("validate-conf", "unchanged"): 1,
+            ("mutate", "malformed"): 1,
+        }
+        assert samples["yunishard_k8s_admission_unvalidated_total"] == {(): 1}
+        ends_at = samples["yunishard_k8s_certificate_end_time_seconds"]
+        assert time.time() + 30 * 86400 < ends_at["server",] <= ends_at["authority",]
 
     play(test)
 

@@ -7,9 +7,9 @@ import math
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from common import metrics_text
 from common.metrics import Family, decode_families
-from webservice import metrics
-from webservice.metrics import number, render
+from common.metrics_text import number, render
 
 
 def family(
@@ -189,4 +189,4 @@ def test_without_partitions_there_are_no_metrics() -> None:
 
 
 def test_the_examples_in_the_docstrings_hold() -> None:
-    assert doctest.testmod(metrics).failed == 0
+    assert doctest.testmod(metrics_text).failed == 0

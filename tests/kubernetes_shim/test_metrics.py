@@ -1,0 +1,105 @@
+"""The metrics of the Kubernetes processes: what is counted, the port, and that the documentation lists them."""
+
+import asyncio
+import re
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+
+import aiohttp
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from common.metrics import Family
+from kubernetes_shim.metrics import AdmissionMetrics, ApiMetrics, ListenFailed, ShimMetrics, serve_metrics
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
+
+
+def read_samples(families: Iterable[Family]) -> dict[str, dict[tuple[str, ...], float]]:
+    return {family.name: dict(family.samples) for family in families if family.samples}
+
+
+def count_something() -> tuple[ApiMetrics, ShimMetrics, AdmissionMetrics]:
+    api, shim, admission = ApiMetrics(), ShimMetrics(), AdmissionMetrics()
+    api.record("GET", 200, 0.02)
+    api.record("POST", 0, 0.0)
+    api.lists["pods"] += 2
+    shim.has_lease = True
+    shim.binds["bound"] += 1
+    shim.count_waiting = lambda: {"writes": 7}
+    shim.count_pods = lambda: {"Scheduling": 5}
+    admission.record("mutate", "changed", 0.001)
+    admission.ends_at = {"server": 1_800_000_000.0}
+    return api, shim, admission
+
+
+def test_requests_are_counted_by_method_and_status_and_timed_if_answered() -> None:
+    api, _, _ = count_something()
+    families = list(api.families())
+    assert read_samples(families) == {
+        "yunishard_k8s_requests_total": {("GET", "200"): 1, ("POST", "none"): 1},
+        "yunishard_k8s_lists_total": {("pods",): 2},
+    }
+    (durations,) = [one.distributions for one in families if one.distributions]
+    assert [(labels, sum(counts)) for labels, counts, _ in durations] == [(("GET",), 1)]
+
+
+def test_the_state_of_the_shim_is_shown() -> None:
+    _, shim, _ = count_something()
+    assert read_samples(shim.families()) == {
+        "yunishard_k8s_shim_active": {(): 1},
+        "yunishard_k8s_shim_registered": {(): 0},
+        "yunishard_k8s_binds_total": {("bound",): 1},
+        "yunishard_k8s_waiting": {("writes",): 7},
+        "yunishard_k8s_pods": {("Scheduling",): 5},
+    }
+
+
+def test_the_port_serves_what_the_client_library_reads_and_health() -> None:
+    async def main() -> str:
+        port = find_free_port()
+        sources = [one.families for one in count_something()]
+        async with serve_metrics(f"127.0.0.1:{port}", "k8s-shim", sources), aiohttp.ClientSession() as session:
+            async with session.get(f"http://127.0.0.1:{port}/health") as answer:
+                assert (answer.status, await answer.text()) == (200, "OK")
+            async with session.get(f"http://127.0.0.1:{port}/metrics") as answer:
+                assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+                return await answer.text()
+
+    read = {family.name: family for family in text_string_to_metric_families(asyncio.run(main()))}
+    assert read["yunishard_process_up"].samples[0].labels == {"process": "k8s-shim"}
+    assert read["yunishard_k8s_admission_reviews"].samples[0].labels == {"webhook": "mutate", "outcome": "changed"}
+
+
+def test_without_an_address_there_is_no_port() -> None:
+    async def main() -> None:
+        async with serve_metrics("", "k8s-shim", []):
+            pass
+
+    asyncio.run(main())
+
+
+def test_a_port_that_is_in_use_is_named_with_its_option() -> None:
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            address = f"127.0.0.1:{taken.getsockname()[1]}"
+            with pytest.raises(ListenFailed, match=f"{address} cannot be opened: address already in use; --metrics"):
+                async with serve_metrics(address, "k8s-shim", []):
+                    pass
+
+    asyncio.run(main())
+
+
+def test_the_documentation_lists_every_metric() -> None:
+    families = [family for one in count_something() for family in one.families()]
+    rows = re.findall(r"^\| `(yunishard_k8s_\w+)` .*$", DOCUMENT.read_text(), re.MULTILINE)
+    assert rows == sorted(family.name for family in families)
+    for family in families:
+        labels = ", ".join(sorted(family.labels))
+        assert f"| `{family.name}` | {family.kind} | {labels} | {family.help} |" in DOCUMENT.read_text()
+
+
+def find_free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
