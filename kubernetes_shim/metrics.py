@@ -65,7 +65,7 @@ class ApiMetrics:
 
 
 class ShimMetrics:
-    """What the shim does. The driver and the lease set the values."""
+    """The state of the shim and its bindings. The driver and the lease set the values."""
 
     def __init__(self) -> None:
         self.has_lease = False
@@ -115,7 +115,7 @@ class ShimMetrics:
 
 
 class AdmissionMetrics:
-    """What the admission controller does."""
+    """Reviews of the admission controller, and its certificates."""
 
     def __init__(self) -> None:
         self.unvalidated = 0
