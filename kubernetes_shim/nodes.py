@@ -164,7 +164,7 @@ def remove_foreign(state: ShimState, uid: str) -> None:
     known = state.foreign.pop(uid, None)
     if known is None:
         return
-    state.orphans.get(known.allocation.node_id, {}).pop(uid, None)
+    state.forget_orphan(known.allocation.node_id, uid)
     if known.is_in_core:
         release = AllocationRelease(allocation_key=uid, termination_type=rm_messages.STOPPED_BY_RM)
         state.outbox.send_release(release)

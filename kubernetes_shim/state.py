@@ -330,6 +330,13 @@ class ShimState:
         """Whether the core has the node."""
         return name in self.nodes and self.nodes[name].is_in_core
 
+    def forget_orphan(self, node: str, uid: str) -> None:
+        """Note that a pod on a node that the core does not have is gone. Every user can name such nodes."""
+        if uids := self.orphans.get(node):
+            uids.pop(uid, None)
+            if not uids:
+                del self.orphans[node]
+
     def release(self, task: Task, termination: int) -> None:
         """Release the ask or allocation of a task, if the core has it."""
         if task.is_in_core:

@@ -209,7 +209,7 @@ def end_task(state: ShimState, task: Task) -> None:
     _drop_plan(state, task)
     _forget_ask(state, task)
     state.blocked.pop(task.uid, None)
-    state.orphans.get(task.pod.spec.node_name, {}).pop(task.uid, None)
+    state.forget_orphan(task.pod.spec.node_name, task.uid)
     del state.tasks[task.uid]
     state.applications[task.application_id].remove(task)
     state.changed[task.application_id] = None

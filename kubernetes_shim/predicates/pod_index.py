@@ -149,6 +149,8 @@ class PodIndex:
             addresses[port.address] = addresses.get(port.address, 0) + change
             if not addresses[port.address]:
                 del addresses[port.address]
+            if not addresses:
+                del node.ports[port.protocol, port.port]
         for claim in pod.claim_keys:
             for users in (node.claims, self.claim_users):
                 users[claim] = users.get(claim, 0) + change

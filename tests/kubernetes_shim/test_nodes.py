@@ -150,6 +150,19 @@ def test_a_foreign_pod_has_its_amounts_its_priority_and_its_tags_and_is_sent_aga
     assert [one.resource_per_alloc["vcore"] for one in send("2")] == [2000]
 
 
+def test_nothing_is_kept_of_pods_on_unknown_nodes_that_are_gone() -> None:
+    world = with_nodes("n1")
+    world.api.set_pod(make_pod("f1", scheduler="other", node="n2"))
+    world.api.set_pod(make_pod("p1", node="n3", labels={"queue": "root.a"}))
+    world.settle()
+    assert set(world.state.orphans) == {"n2", "n3"}
+    world.api.remove_pod("uid-f1")
+    world.api.remove_pod("uid-p1")
+    world.settle()
+    assert world.state.orphans == {}
+    assert set(world.state.cluster.nodes) == {"n1"}
+
+
 def test_a_foreign_pod_that_has_ended_is_never_reported() -> None:
     world = with_nodes("n1")
     world.api.set_pod(make_pod("f1", scheduler="other", node="n1", phase="Failed"))
