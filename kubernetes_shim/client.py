@@ -556,7 +556,7 @@ def _parse_pause(text: str | None) -> float:
 def describe(error: BaseException) -> str:
     """Describe an error of a connection: the cause, as the texts of aiohttp name objects of the program."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return f"it has no certificate of the authority in the kubeconfig ({error.certificate_error})"
+        return f"its certificate is not one of the configured authority ({error.certificate_error})"
     if isinstance(error, aiohttp.ClientConnectorError):
         cause = error.os_error
         is_local = cause.errno is not None and cause.errno in errno.errorcode  # not one of the name service

@@ -216,5 +216,5 @@ def test_a_failed_connection_is_described_by_its_cause(error: OSError, expected:
     assert describe(ClientConnectorError(key, error)) == expected
     refused = ssl.SSLCertVerificationError(1, "text of OpenSSL")
     text = describe(ClientConnectorCertificateError(key, refused))
-    assert text.startswith("it has no certificate of the authority in the kubeconfig (")
+    assert text.startswith("its certificate is not one of the configured authority (")
     assert describe(TimeoutError()) == "TimeoutError"

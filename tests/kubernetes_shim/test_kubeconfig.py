@@ -213,6 +213,28 @@ def test_the_service_account_of_a_pod(tmp_path: Path, monkeypatch: pytest.Monkey
     assert refresh(access, 0.0) == "secret"
 
 
+def test_certificates_without_extensions_that_python_requires_from_3_13_on_are_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = ssl.create_default_context
+
+    def create_strict(**arguments: Any) -> ssl.SSLContext:
+        context = create(**arguments)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", create_strict)
+    monkeypatch.setattr(kubeconfig, "SERVICE_ACCOUNT", tmp_path)
+    certificate = make_certificate()[0]
+    (tmp_path / "ca.crt").write_bytes(certificate)
+    in_pod = find_access({"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
+    outside = read_kubeconfig([write(tmp_path, cluster={"certificate-authority": "ca.crt"})])
+    for access in (in_pod, outside):
+        assert access.tls is not None
+        assert not access.tls.verify_flags & ssl.VERIFY_X509_STRICT
+        assert access.tls.verify_mode is ssl.CERT_REQUIRED
+
+
 def test_nothing_is_configured(tmp_path: Path) -> None:
     with pytest.raises(AccessError, match=r"set KUBECONFIG, write .*config, or run in a pod"):
         find_access({"HOME": str(tmp_path)})
