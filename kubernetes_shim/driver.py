@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
+from itertools import count
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
@@ -423,12 +424,18 @@ class _CoreQueue:
 
 
 class _WriteQueue:
-    """Writes to the API server: one at a time and in order for each object, side by side for different ones."""
+    """Writes to the API server: one at a time and in order for each object, side by side for different ones.
+
+    Pods are deleted after everything else, and placeholders created after that: one gang may have thousands, and the
+    pods of others are not to wait for them.
+    """
 
     def __init__(self) -> None:
         self._of_object: dict[tuple[type, str, str], deque[WriteAction]] = {}
         """The first one of each object is being executed, or is in `_ready`."""
-        self._ready: asyncio.Queue[WriteAction] = asyncio.Queue()
+        self._ready: asyncio.PriorityQueue[tuple[int, int, WriteAction]] = asyncio.PriorityQueue()
+        """By class, then by number."""
+        self._numbers = count()
 
     def __len__(self) -> int:
         return sum(map(len, self._of_object.values()))
@@ -437,10 +444,14 @@ class _WriteQueue:
         waiting = self._of_object.setdefault(_find_object(action), deque())
         waiting.append(action)
         if len(waiting) == 1:
-            self._ready.put_nowait(action)
+            self._make_ready(action)
+
+    def _make_ready(self, action: WriteAction) -> None:
+        order = 2 if isinstance(action, CreatePod) else 1 if isinstance(action, DeletePod) else 0
+        self._ready.put_nowait((order, next(self._numbers), action))
 
     async def next(self) -> WriteAction:
-        return await self._ready.get()
+        return (await self._ready.get())[2]
 
     def end(self, action: WriteAction) -> None:
         """The action was executed."""
@@ -448,7 +459,7 @@ class _WriteQueue:
         waiting = self._of_object[key]
         waiting.popleft()
         if waiting:
-            self._ready.put_nowait(waiting[0])
+            self._make_ready(waiting[0])
         else:
             del self._of_object[key]
 

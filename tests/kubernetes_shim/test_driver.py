@@ -298,6 +298,22 @@ def test_writes_to_one_object_are_in_order_and_a_slow_one_delays_no_other(core: 
     run(core, test)
 
 
+def test_pods_do_not_wait_for_the_placeholders_of_a_gang(core: FakeCore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_module, "CONCURRENT_WRITES", 1)
+
+    async def test(world: World) -> None:
+        bodies = [{"metadata": {"name": name, "namespace": "default"}} for name in ("g1", "g2")]
+        world.act(
+            *(CreatePod(namespace="default", name="g", body=body, application_id="a") for body in bodies),
+            DeletePod(namespace="default", name="p1", uid="p1"),
+            BindPod(namespace="default", name="p2", uid="p2", node="n1"),
+        )
+        await world.until(lambda: len(world.outcomes()) == 4)
+        assert [name for name, _ in world.outcomes()] == ["BindPod", "DeletePod", "CreatePod", "CreatePod"]
+
+    run(core, test)
+
+
 def test_every_kind_of_write_is_executed_and_refusals_are_outcomes(core: FakeCore) -> None:
     async def test(world: World) -> None:
         world.api.put("api/v1/persistentvolumes", {"metadata": {"name": "v"}})
