@@ -96,6 +96,8 @@ def widen_ask(state: ShimState, task: Task) -> None:
 def update_tags(state: ShimState, task: Task, before: Pod) -> None:
     """Send the ask of a waiting pod again if the pod has other labels or tolerations now, which are tags of the ask."""
     pod = task.pod
+    if task.state is not TaskState.SCHEDULING:  # most changes are of pods that have a node
+        return
     if pod.metadata.labels == before.metadata.labels and pod.spec == before.spec:
         return
     if (build_tags(pod), describe_in_tags(pod)) != (build_tags(before), describe_in_tags(before)):
