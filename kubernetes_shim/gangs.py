@@ -67,7 +67,7 @@ def _create_missing(state: ShimState, application: Application) -> None:
     present = Counter(one.task_group for one in application.placeholders.values())
     names = {one.pod.metadata.name for one in application.placeholders.values()}
     names.update(application.creating)
-    name_of_application = application.application_id
+    name_of_application, created_before = application.application_id, application.created
     for group in application.task_groups:
         creating = [name for name, group_name in application.creating.items() if group_name == group.name]
         here = present[group.name] + len(creating)
@@ -91,11 +91,11 @@ def _create_missing(state: ShimState, application: Application) -> None:
                 originator,
                 state.settings.placeholder_image,
             )
-            create = CreatePod(
-                namespace=application.namespace, name=name, body=body, application_id=name_of_application
-            )
+            namespace = originator.metadata.namespace  # its owner has to be there, too
+            create = CreatePod(namespace=namespace, name=name, body=body, application_id=name_of_application)
             state.outbox.write(create)
-    state.emit_gang_event(application, "CreatingPlaceholders", "placeholders of the gang are being created")
+    if application.created > created_before:
+        state.emit_gang_event(application, "CreatingPlaceholders", "placeholders of the gang are being created")
 
 
 def find_placeholder(state: ShimState, key: str, node: str) -> tuple[str, ...]:

@@ -147,6 +147,18 @@ def test_a_gang_whose_placeholders_are_deleted_again_and_again_runs_without_it()
     assert world.bound == {"p1": "n1"}
 
 
+def test_task_groups_of_one_name_share_their_placeholders() -> None:
+    world = with_nodes("n1")
+    group = {"name": "g", "minMember": 1, "minResource": {"cpu": "1"}}
+    marks = {f"{Y}task-groups": json.dumps([group, group]), f"{Y}task-group-name": "g"}
+    world.api.set_pod(make_pod("p1", labels={"queue": "root.a"}, annotations=marks))
+    world.settle()
+    world.check()
+    assert world.bound == {"p1": "n1"}
+    assert world.api.count == 1
+    assert world.actions_of_events("p1").count("CreatingPlaceholders") == 1
+
+
 def test_after_a_restart_only_missing_placeholders_are_created() -> None:
     world = with_nodes("n1", cpu="1")
     world.api.set_pod(gang_pod("p1"))
