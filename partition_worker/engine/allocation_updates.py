@@ -351,11 +351,13 @@ def remove_everything(
 NOT_STARTED: Final = "the resource manager could not start it on this node"
 
 
-def ask_for_verdicts(state: PartitionState) -> None:
-    """Drop late questions and outdated verdicts, and ask the RM the next question about predicates."""
+def ask_for_verdicts(state: PartitionState, *, has_decided: bool) -> None:
+    """Drop late questions and outdated verdicts, and ask the RM the next question about predicates. One with wide pairs
+    is asked only if nothing is left to decide (`has_decided`).
+    """
     verdicts = state.nodes.predicates.verdicts
     _retry(state, verdicts.elapse(state.now))
-    next_question = verdicts.next_question(state.now)
+    next_question = verdicts.next_question(state.now) if has_decided or not verdicts.wide_pairs else None
     if next_question is not None:
         question, retried = next_question
         asked = [

@@ -135,6 +135,8 @@ class Partition(PartitionState):
         if budget:
             self.step_number += 1
             self._end_cycle(queue_traversal.run(self, budget) if self._may_schedule else 0, budget)
+            if self.idle and self.nodes.predicates.verdicts.wide_pairs:
+                self._ask_for_verdicts(now, has_decided=True)
         return self.drain_effects()
 
     def schedule_each(self, now: float, budget: int) -> list[tuple[queue_traversal.Decision, list[Effect]]]:
@@ -176,8 +178,11 @@ class Partition(PartitionState):
         if self.report is not None and self.report.deadline <= now:
             resync.handle_report_timeout(self)
             self.idle = False
+        self._ask_for_verdicts(now, has_decided=self.idle)
+
+    def _ask_for_verdicts(self, now: float, *, has_decided: bool) -> None:
         if self.nodes.predicates.verdicts.deadline <= now:
-            allocation_updates.ask_for_verdicts(self)
+            allocation_updates.ask_for_verdicts(self, has_decided=has_decided)
             self.idle = False
 
     def _end_cycle(self, made: int, budget: int) -> None:

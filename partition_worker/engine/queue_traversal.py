@@ -306,6 +306,9 @@ class Attempt:
 
     def _decide_for(self, group: AskGroup) -> AskDecision | None:
         state, amounts, ask = self.state, group.shape.amounts, group.head
+        constraint = group.shape.constraint
+        if constraint is not None and constraint.is_wide and state.nodes.is_deferred(group.shape):
+            return None  # before all else, as there may be thousands, each in a group of its own
         if not self.account.has_room(amounts):
             group.note(NO_USER_QUOTA, state.now)
             group.note_cause(wait_causes.find_limit_cause(self.account, amounts), state.now)

@@ -23,13 +23,21 @@ from kubernetes_shim.kubeconfig import read_kubeconfig
 from kubernetes_shim.objects import NODES, PODS, Pod
 from kubernetes_shim.reflector import ObjectEvent, Reflector
 from tests.kubernetes.build import find_binaries
-from tests.kubernetes.controlplane import ControlPlane, build_node, build_pod, eventually, run_control_plane
+from tests.kubernetes.controlplane import ControlPlane, Json, build_node, build_pod, eventually, run_control_plane
 from tests.kubernetes.system import QUEUES, configure, run_system
 
 CREATORS: Final = 8
 """Pods created at the same time."""
 
 APPLICATIONS: Final = 10
+
+ZONES: Final = 5
+
+ZONE: Final = "topology.kubernetes.io/zone"
+HOST_NAME: Final = "kubernetes.io/hostname"
+
+CONSTRAINTS: Final = ("spread", "apart", "together")
+"""Constraints of the pods of an application: spread over zones and nodes, no two on one node, all in one zone."""
 
 ROUND_S_MAX: Final = 1800.0
 CLEANING_S_MAX: Final = 600.0
@@ -50,7 +58,22 @@ class Figures(NamedTuple):
         return f"{self.name:10} {self.pods:6} pods {self.seconds:7.1f} s {rate} {costs}"
 
 
-async def measure(plane: ControlPlane, namespace: str, pods: int) -> float:
+def build_constraints(app: str, kind: str) -> Json:
+    """Return constraints between the pods of an application, of a kind in CONSTRAINTS, as fields of a specification."""
+    selector = {"matchLabels": {"applicationId": app}}
+    if kind == "spread":
+        rule = {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
+        return {"topologySpreadConstraints": [{**rule, "topologyKey": key} for key in (ZONE, HOST_NAME)]}
+    if kind == "apart":
+        terms = [{"topologyKey": HOST_NAME, "labelSelector": selector}]
+        return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+    if kind == "together":
+        terms = [{"topologyKey": ZONE, "labelSelector": selector}]
+        return {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+    return {}
+
+
+async def measure(plane: ControlPlane, namespace: str, pods: int, constraints: str = "") -> float:
     """Create pods, and return the seconds until the last one has its node."""
     bound: set[str] = set()
     complete = asyncio.Event()
@@ -69,7 +92,8 @@ async def measure(plane: ControlPlane, namespace: str, pods: int) -> float:
 
         async def create() -> None:
             for number in numbers:
-                body = build_pod(f"pod-{number}", namespace, app=f"{namespace}-{number % APPLICATIONS}")
+                app = f"{namespace}-{number % APPLICATIONS}"
+                body = build_pod(f"pod-{number}", namespace, app=app, **build_constraints(app, constraints))
                 await client.create(PODS, namespace, body)
 
         begun = time.monotonic()
@@ -89,7 +113,8 @@ async def create_nodes(plane: ControlPlane, prefix: str, count: int) -> None:
 
         async def create() -> None:
             for number in numbers:
-                await client.create(NODES, "", build_node(f"{prefix}-{number}"))
+                labels = {ZONE: f"zone-{number % ZONES}"}
+                await client.create(NODES, "", build_node(f"{prefix}-{number}", labels=labels))
 
         await asyncio.gather(*(create() for _ in range(CREATORS)))
 
@@ -114,12 +139,14 @@ def read_peak_mib(number: int) -> float:
     return int(Path(f"/proc/{number}/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
 
 
-def run_ours(plane: ControlPlane, folder: Path, namespace: str, pods: int, nodes: int) -> Figures:
+def run_ours(
+    plane: ControlPlane, folder: Path, namespace: str, pods: int, nodes: int, constraints: str = ""
+) -> Figures:
     asyncio.run(create_nodes(plane, namespace, nodes))
     with run_system(plane, folder) as system:
         processes = [system.shim.process.pid, *system.core.children]
         before = sum(map(read_cpu_s, processes))
-        seconds = asyncio.run(measure(plane, namespace, pods))
+        seconds = asyncio.run(measure(plane, namespace, pods, constraints))
         cpu_s = sum(map(read_cpu_s, processes)) - before
         peak_mib = read_peak_mib(system.shim.process.pid)
         eventually(lambda: system.has_equal_state(namespace))
@@ -141,12 +168,14 @@ def reference(plane: ControlPlane, folder: Path) -> Iterator[int]:
         process.wait()
 
 
-def run_reference(plane: ControlPlane, folder: Path, namespace: str, pods: int, nodes: int) -> Figures:
+def run_reference(
+    plane: ControlPlane, folder: Path, namespace: str, pods: int, nodes: int, constraints: str = ""
+) -> Figures:
     asyncio.run(create_nodes(plane, namespace, nodes))
     configure(plane, {"queues.yaml": QUEUES})
     with reference(plane, folder) as number:
         before = read_cpu_s(number)
-        seconds = asyncio.run(measure(plane, namespace, pods))
+        seconds = asyncio.run(measure(plane, namespace, pods, constraints))
         return Figures("reference", pods, seconds, read_cpu_s(number) - before, read_peak_mib(number))
 
 
@@ -156,6 +185,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--nodes", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=2, help="of each scheduler, in turn (default: 2)")
     parser.add_argument("--ours", action="store_true", help="without the reference")
+    parser.add_argument("--constraints", choices=CONSTRAINTS, default="", help="of the pods of an application")
     args = parser.parse_args(words)
     with tempfile.TemporaryDirectory(prefix="kubernetes-") as name, run_control_plane(Path(name) / "plane") as plane:
         for number in range(args.rounds * (1 if args.ours else 2)):
@@ -164,7 +194,7 @@ def main(words: list[str]) -> int:
             run = run_ours if args.ours or number % 2 == 0 else run_reference
             namespace = f"bench-{number}"
             plane.create_namespace(namespace)
-            sys.stdout.write(f"{run(plane, folder, namespace, args.pods, args.nodes)}\n")
+            sys.stdout.write(f"{run(plane, folder, namespace, args.pods, args.nodes, args.constraints)}\n")
             sys.stdout.flush()
             clean(plane, namespace)
     return 0

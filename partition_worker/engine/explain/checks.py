@@ -351,6 +351,8 @@ def _find_node_reason(state: PartitionState, application: Application, group: As
         return Reason.REQUIRED_NODE_FULL if shape.required_node else Reason.RESERVED_NODE_FULL
     if shape.required_node and nodes.required_node(shape) is None:
         return find_required_node_cause(nodes, shape).code
-    if shape.constraint is not None and shape.constraint.asked in nodes.predicates.verdicts.deferred:
+    verdicts = nodes.predicates.verdicts
+    asked = "" if shape.constraint is None else shape.constraint.asked
+    if asked in verdicts.deferred or asked in verdicts.deferred_wide:
         return Reason.VERDICT_PENDING
     return Reason.NO_NODE_FITS if group.attempted else Reason.NOT_TRIED

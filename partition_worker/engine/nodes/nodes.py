@@ -227,7 +227,7 @@ class Nodes:
         """Whether no node takes such an ask before the RM has answered questions about other asks."""
         if shape.constraint is None or not shape.constraint.asked:
             return False
-        return self.predicates.verdicts.defer(shape.constraint.asked)
+        return self.predicates.verdicts.defer(shape.constraint.asked, is_wide=shape.constraint.is_wide)
 
     def refusals(self, shape: AskShape) -> dict[str, int]:
         """Return how many of the nodes with room refuse such an ask, by reason; checks each of them."""

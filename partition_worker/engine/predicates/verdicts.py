@@ -32,6 +32,17 @@ ASKS_MAX: Final = 64
 NODES_MAX: Final = 16
 """Nodes in one question for each ask: the first that have room, in the order in which they are tried."""
 
+WIDE_PAIRS_MIN: Final = 16
+WIDE_PAIRS_MAX: Final = ASKS_MAX * NODES_MAX
+"""Pairs in one question of asks with the scope `partition`: at first, and at most. Each placement ends all verdicts
+about such asks, so one answer places one of them, and more pairs would have no effect. After an answer that accepts
+none, the next question may have four times as many; after one that accepts half of them, a quarter. One ask gets at
+most half of them, so that one that fits nowhere does not delay all others.
+"""
+
+WIDE_SHARE: Final = 4
+"""Pairs per deferred ask of this kind that is tried again for the next question, as some have no node with room."""
+
 VICTIMS_MAX: Final = 20_000
 """Victims in the removals of one question, together; asks that need more are tried again for the next one."""
 
@@ -127,6 +138,12 @@ class Verdicts:
         """Asks whose search for victims waits for the next answer."""
         self.deferred: Keys = {}
         """Asks for which the next question has no room."""
+        self.deferred_wide: Keys = {}
+        """Those of them that have wide verdicts."""
+        self.wide_pairs = 0
+        """Pairs in `requested` of asks with wide verdicts."""
+        self.wide_pairs_max = WIDE_PAIRS_MIN
+        """Beyond it, no more such asks are requested."""
         self.question: Question | None = None
         """The question that waits for its answer."""
         self.late: Question | None = None
@@ -160,7 +177,7 @@ class Verdicts:
     @property
     def has_requests(self) -> bool:
         """Whether there is something to ask, or to try again when the RM is asked."""
-        return bool(self.requested or self.removals or self.deferred)
+        return bool(self.requested or self.removals or self.deferred or self.deferred_wide)
 
     # Searches for a node --------------------------------------------------------------------------------------------
 
@@ -193,23 +210,34 @@ class Verdicts:
         if self.question is not None and pair in self.question.pairs:
             return True  # if the node has changed since, it is requested again after the answer
         if key not in self.requested:
-            if len(self.requested) >= ASKS_MAX:
-                self.deferred[key] = None
+            if not self._has_room_for_ask(is_wide=is_wide):
+                self._deferred_of(is_wide=is_wide)[key] = None
                 return False
-            self.deferred.pop(key, None)
+            self._deferred_of(is_wide=is_wide).pop(key, None)
         pairs = self.requested.setdefault(key, {})
-        if pair in pairs or len(pairs) < NODES_MAX:
+        nodes_max = NODES_MAX
+        if is_wide:
+            nodes_max = max(NODES_MAX, self.wide_pairs_max // 2)
+            self.wide_pairs += pair not in pairs and len(pairs) < nodes_max
+        if pair in pairs or len(pairs) < nodes_max:
             pairs[pair] = stamp
-        return len(pairs) < NODES_MAX
+        return len(pairs) < nodes_max
 
-    def defer(self, key: str) -> bool:
+    def _has_room_for_ask(self, *, is_wide: bool) -> bool:
+        """Whether the next question has room for one more ask."""
+        return len(self.requested) < ASKS_MAX and not (is_wide and self.wide_pairs >= self.wide_pairs_max)
+
+    def defer(self, key: str, *, is_wide: bool = False) -> bool:
         """Whether there is no verdict about this ask and the next question has no room for it. Then no node takes it
         now, and it is tried again when the question after the next has room.
         """
-        if len(self.requested) < ASKS_MAX or key in self.requested or key in self.known:
+        if self._has_room_for_ask(is_wide=is_wide) or key in self.requested or key in self.known:
             return False
-        self.deferred[key] = None
+        self._deferred_of(is_wide=is_wide)[key] = None
         return True
+
+    def _deferred_of(self, *, is_wide: bool) -> Keys:
+        return self.deferred_wide if is_wide else self.deferred
 
     # Searches for victims -------------------------------------------------------------------------------------------
 
@@ -242,15 +270,22 @@ class Verdicts:
     # Questions and answers ------------------------------------------------------------------------------------------
 
     def next_question(self, now: float) -> tuple[Question, Keys] | None:
-        """Return the next question, if it may be sent now, and the asks for which the one after it has room."""
+        """Return the next question, if it may be sent now, and the asks for which the one after it has room.
+
+        With wide pairs the caller has made all decisions before: each placement ends the verdicts about them.
+        """
         if not (self.requested or self.removals) or self.question is not None or now < self.paused_until:
             return None
         self.numbers += 1
         self.questions += 1
-        pairs = {pair: stamp for requested in self.requested.values() for pair, stamp in requested.items()}
+        pairs = {
+            pair: stamp if stamp.moment < 0 else Stamp(stamp.node, stamp.node.version, self.moment)
+            for requested in self.requested.values()
+            for pair, stamp in requested.items()
+        }  # the RM has everything that was placed until now, so a wide verdict holds from here
         removals = dict(one for requested in self.removals.values() for one in requested.values())
         self.question, self.late = Question(self.numbers, pairs, removals, now + DEADLINE_S), None
-        self.requested, self.removals, self.removal_keys = {}, {}, 0
+        self.requested, self.removals, self.removal_keys, self.wide_pairs = {}, {}, 0, 0
         return self.question, self._undefer()
 
     def apply_answer(
@@ -269,10 +304,16 @@ class Verdicts:
         self.answers += 1
         self.question, self.late, self.silences, self.paused_until = None, None, 0, 0.0
         learned: dict[Pair | Removal, Verdict] = {}
+        wide = wide_accepted = 0
         for pair, stamp in question.pairs.items():
-            learned[pair] = Verdict(refusals.get(pair, NO_ANSWER), stamp, 0)
+            learned[pair] = verdict = Verdict(refusals.get(pair, NO_ANSWER), stamp, 0)
             if stamp.moment >= 0:
                 self.wide[pair.key] = None
+                wide, wide_accepted = wide + 1, wide_accepted + (not verdict.refusal)
+        if wide and not wide_accepted:
+            self.wide_pairs_max = min(self.wide_pairs_max * 4, WIDE_PAIRS_MAX)
+        elif wide_accepted * 2 > wide:
+            self.wide_pairs_max = max(self.wide_pairs_max // 4, WIDE_PAIRS_MIN)
         for removal, stamp in question.removals.items():
             refusal, last = (removals or {}).get((removal.key, removal.node_id), (NO_ANSWER, -1))
             if not refusal and not removal.start <= last < len(removal.victims):
@@ -316,11 +357,12 @@ class Verdicts:
         lasting = {place: verdict for place, verdict in self.known.pop(key, {}).items() if verdict.stamp is None}
         if lasting:
             self.known[key] = lasting
-        self.requested.pop(key, None)
+        self.wide_pairs -= sum(stamp.moment >= 0 for stamp in self.requested.pop(key, {}).values())
         self.wide.pop(key, None)
         for removal, _ in self.removals.pop(key, {}).values():
             self.removal_keys -= len(removal.victims)
         self.deferred.pop(key, None)
+        self.deferred_wide.pop(key, None)
         self.searching.pop(key, None)
 
     def _learn(self, verdicts: Mapping[Pair | Removal, Verdict], until: float) -> Keys:
@@ -345,8 +387,10 @@ class Verdicts:
 
     def _undefer(self) -> Keys:
         """Return as many deferred asks as the next question has room for."""
-        keys = dict.fromkeys(islice(self.deferred, ASKS_MAX))
-        for key in keys:
-            del self.deferred[key]
-            self.searching.pop(key, None)
+        keys: Keys = {}
+        for deferred, count in ((self.deferred, ASKS_MAX), (self.deferred_wide, self.wide_pairs_max // WIDE_SHARE)):
+            for key in tuple(islice(deferred, count)):
+                del deferred[key]
+                self.searching.pop(key, None)
+                keys[key] = None
         return keys

@@ -622,6 +622,17 @@ def test_an_ask_that_is_sent_again_with_a_scope_gets_the_tags_of_the_message() -
     assert one.app("app-1").allocations["a1"].tags == {SCOPE: "node", SELECTOR: "zone=a"}
 
 
+def test_each_ask_that_depends_on_other_nodes_costs_one_question() -> None:
+    one = verdicts(*(f"n{number} memory=10" for number in range(20)), asks_manager=True)
+    for number in range(50):
+        one.does(tagged(f"a{number}", **{SCOPE: "partition"}))
+    for _ in range(50):
+        one.waits(0).answers()
+    assert len(one.running) == 50
+    assert len(one.asked) == 50
+    assert {len(question.asked) for question in one.asked} == {16}
+
+
 def test_a_node_that_cools_down_stays_refused_for_an_ask_that_is_sent_again() -> None:
     one = verdicts("n1 memory=10", asks_manager=True).does(tagged("a1", **{SCOPE: "none"}))
     assert one.running == ["a1 on n1"]

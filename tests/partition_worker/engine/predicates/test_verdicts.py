@@ -16,6 +16,8 @@ from partition_worker.engine.predicates.verdicts import (
     PAUSE_MAX_S,
     PAUSE_S,
     VICTIMS_MAX,
+    WIDE_PAIRS_MAX,
+    WIDE_PAIRS_MIN,
     WIDE_RETRY_S,
     Pair,
     Removal,
@@ -125,6 +127,63 @@ def test_a_wide_verdict_about_an_ask_that_is_gone_is_not_asked_again() -> None:
     verdicts.moment += 1
     verdicts.drop("a1")
     assert keys(verdicts.elapse(NOW)) == []
+
+
+def request_wide(verdicts: Verdicts, asks: int, nodes: int) -> list[str]:
+    """Request verdicts about asks on nodes as searches do; return the asks for which there was room."""
+    requested = []
+    for name in (f"w{number}" for number in range(asks)):
+        if not verdicts.defer(name, is_wide=True):
+            requested.append(name)
+            for number in range(nodes):
+                if not verdicts.request(name, a_node(f"n{number}"), allocate=True, is_wide=True):
+                    break
+    return requested
+
+
+def test_a_question_has_few_wide_pairs_as_long_as_answers_accept_them() -> None:
+    verdicts, sizes = Verdicts(), []
+    for refusal in ("no", "no", "no", "no", "", "", "", ""):
+        assert request_wide(verdicts, asks=100, nodes=600)[0] == "w0"
+        number, pairs = asked(verdicts)
+        sizes.append((len(pairs), len({pair.key for pair in pairs})))
+        verdicts.apply_answer(number, dict.fromkeys(pairs, refusal), NOW)
+        verdicts.known.clear()
+    assert sizes == [(16, 1), (64, 2), (256, 2), (1024, 2), (1024, 2), (256, 2), (64, 2), (16, 1)]
+    assert sizes[0][0] == WIDE_PAIRS_MIN
+    assert max(sizes)[0] == WIDE_PAIRS_MAX
+
+
+def test_answers_that_accept_some_wide_pairs_keep_the_size_of_the_question() -> None:
+    verdicts = Verdicts()
+    verdicts.wide_pairs_max = 64
+    request_wide(verdicts, asks=2, nodes=32)
+    number, pairs = asked(verdicts)
+    verdicts.apply_answer(number, {pair: "no" if index else "" for index, pair in enumerate(pairs)}, NOW)
+    assert verdicts.wide_pairs_max == 64
+
+
+def test_wide_asks_that_have_no_room_in_the_question_wait_and_leave_room_for_others() -> None:
+    verdicts = Verdicts()
+    assert request_wide(verdicts, asks=10, nodes=20) == ["w0"]
+    assert keys(verdicts.deferred_wide) == [f"w{number}" for number in range(1, 10)]
+    assert not verdicts.defer("a1")
+    assert verdicts.request("a1", N1, allocate=True)
+    for key in ("w0", "w1"):
+        verdicts.drop(key)
+    assert request_wide(verdicts, asks=3, nodes=20) == ["w0"]
+    question = verdicts.next_question(NOW)
+    assert question is not None
+    assert keys(question[1]) == ["w2", "w3", "w4", "w5"]
+
+
+def test_a_wide_verdict_counts_what_was_placed_before_the_question() -> None:
+    verdicts = Verdicts()
+    verdicts.request("a1", N1, allocate=True, is_wide=True)
+    verdicts.moment += 1
+    number, pairs = asked(verdicts)
+    verdicts.apply_answer(number, dict.fromkeys(pairs, ""), NOW)
+    assert verdicts.refusal("a1", N1, allocate=True) == ""
 
 
 def test_a_verdict_holds_as_long_as_the_node_is_as_it_was() -> None:
