@@ -5,6 +5,8 @@ certificates and namespace of the service account, and the address of the API se
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -70,7 +72,9 @@ def helm(plane: ControlPlane, *words: str) -> str:
     assert chart.HELM is not None
     environment = {**os.environ, "KUBECONFIG": str(plane.kubeconfig), "HOME": str(plane.folder)}
     command = [chart.HELM, "--namespace", NAMESPACE, *words]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(
+        command, env=environment, cwd=chart.ROOT, capture_output=True, text=True, check=False, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -85,7 +89,7 @@ def node(plane: ControlPlane) -> Iterator[str]:
 @pytest.fixture
 def installed(plane: ControlPlane, node: str) -> Iterator[None]:
     """A release whose pods have a node. The test is the default scheduler, and KWOK the kubelet."""
-    helm(plane, "install", "yunishard", str(chart.CHART), "--set", f"config.service\\.clusterId={SITE}")
+    helm(plane, *find_install_command(), "--set", f"config.service\\.clusterId={SITE}")
     kinds = {f"{one['kind']}/{one['metadata']['name']}": dict(one) for one in chart.render().values()}
     eventually(lambda: len(plane.list("pods", NAMESPACE)) == 3, what="not every workload has created its pods")
     for pod in plane.list("pods", NAMESPACE):
@@ -100,6 +104,13 @@ def installed(plane: ControlPlane, node: str) -> Iterator[None]:
     for lease in plane.list("leases", NAMESPACE):  # the only thing that the processes create
         plane.delete("leases", lease["metadata"]["name"], NAMESPACE)
     eventually(lambda: not plane.list("pods", NAMESPACE), what="pods of the release are left")
+
+
+def find_install_command() -> list[str]:
+    """The words of the command in the README, after `helm`."""
+    found = re.search(r"^    helm (install (?:.*\\\n)*.*)$", (chart.ROOT / "README.md").read_text(), re.MULTILINE)
+    assert found is not None
+    return shlex.split(found[1].replace("\\\n", " "))
 
 
 def bind(plane: ControlPlane, pod: Json, node: str) -> None:
