@@ -12,9 +12,10 @@ import base64
 import os
 import ssl
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -131,6 +132,8 @@ class Access:
     tls_server_name: str | None = None
     token_path: Path | None = None
     plugin: _Exec | None = None
+    build_tls: Callable[[], ssl.SSLContext] | None = None
+    """Builds the context for a certificate of the plug-in."""
     _read_at: float = float("-inf")
     _refresh_at: float = 0.0
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -156,16 +159,14 @@ class Access:
         elif self.plugin is not None:
             status = await _run_plugin(self.plugin)
             self.token = status.token
-            if status.client_certificate_data and self.tls is not None:
-                self._load_plugin_certificate(status)
+            if status.client_certificate_data and self.build_tls is not None:
+                # Not the present context: its connections stay open with the former certificate.
+                self.tls = self.build_tls()
+                _load_pair(self.tls, status.client_certificate_data.encode(), status.client_key_data.encode())
             lifetime_s = _find_lifetime(status)
             self._refresh_at = now + max(lifetime_s - EXPIRES_EARLY_S, lifetime_s / 2, REREAD_S)
         else:
             self._refresh_at = float("inf")
-
-    def _load_plugin_certificate(self, status: _ExecStatus) -> None:
-        assert self.tls is not None
-        _load_pair(self.tls, status.client_certificate_data.encode(), status.client_key_data.encode())
 
 
 def find_access(environment: Mapping[str, str], path: Path | None = None) -> Access:
@@ -213,14 +214,17 @@ def read_kubeconfig(paths: list[Path]) -> Access:
     unsupported = {"proxy-url": cluster.proxy_url, "auth-provider": user.auth_provider, "username": user.username}
     if found := next((name for name, value in unsupported.items() if value), ""):
         raise AccessError(f"{where}: {found} is not supported: use a client certificate, a token or exec")
+    build_tls = partial(_build_tls, cluster, cluster_folder, user, user_folder)
+    has_tls = cluster.server.startswith("https")
     return Access(
         server=cluster.server.rstrip("/"),
         namespace=context.namespace,
         token=user.token,
-        tls=_build_tls(cluster, cluster_folder, user, user_folder) if cluster.server.startswith("https") else None,
+        tls=build_tls() if has_tls else None,
         tls_server_name=cluster.tls_server_name or None,
         token_path=user_folder / user.token_file if user.token_file else None,
         plugin=user.exec,
+        build_tls=build_tls if has_tls else None,
     )
 
 

@@ -292,6 +292,16 @@ def _name(common_name: str, organization: str = "") -> x509.Name:
     return x509.Name(parts)
 
 
+def certify_user(folder: Path, name: str, lifetime_s: float) -> tuple[str, str]:
+    """A client certificate of an administrator for so long, and its key, in PEM."""
+    authority = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
+    assert isinstance(authority, ec.EllipticCurvePrivateKey)
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = _name(name, "system:masters")
+    found = _certify(subject, _name("test-ca"), key, authority, lifetime=timedelta(seconds=lifetime_s))
+    return found.public_bytes(serialization.Encoding.PEM).decode(), _encode_key(key).decode()
+
+
 def _certify(
     subject: x509.Name,
     issuer: x509.Name,
@@ -300,11 +310,12 @@ def _certify(
     *,
     names: list[x509.GeneralName] | None = None,
     is_authority: bool = False,
+    lifetime: timedelta = timedelta(days=3650),
 ) -> x509.Certificate:
     now = datetime.now(UTC)
     builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key.public_key())
     builder = builder.serial_number(x509.random_serial_number())
-    builder = builder.not_valid_before(now - timedelta(hours=1)).not_valid_after(now + timedelta(days=3650))
+    builder = builder.not_valid_before(now - timedelta(hours=1)).not_valid_after(now + lifetime)
     builder = builder.add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
     if names:
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)

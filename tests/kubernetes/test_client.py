@@ -1,15 +1,18 @@
 """The client and the reflector with a real API server: what the fake one of `tests/kubernetes_shim` cannot prove."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
+import yaml
 
 from kubernetes_shim.client import KubernetesClient, KubernetesError
 from kubernetes_shim.kubeconfig import read_kubeconfig
 from kubernetes_shim.objects import NODES, PODS, Pod
 from kubernetes_shim.reflector import ObjectEvent, Reflector
-from tests.kubernetes.controlplane import ControlPlane, build_node, build_pod
+from tests.kubernetes.controlplane import ControlPlane, build_node, build_pod, certify_user
 
 NAMESPACE = "client"
 
@@ -102,3 +105,28 @@ def test_a_reflector_has_the_same_pods_after_the_server_was_killed(plane: Contro
 
     run(plane, test)
     plane.wait_until_ready()
+
+
+def test_a_certificate_of_a_plugin_that_has_expired_is_replaced(plane: ControlPlane, tmp_path: Path) -> None:
+    answers = tmp_path / "answers"
+    for name, lifetime_s in (("first", 2.0), ("second", 3600.0)):
+        certificate, key = certify_user(plane.folder, name, lifetime_s)
+        status = {"clientCertificateData": certificate, "clientKeyData": key}
+        with answers.open("a") as file:
+            file.write(json.dumps({"kind": "ExecCredential", "status": status}) + "\n")
+    config = yaml.safe_load(plane.kubeconfig.read_text())
+    script = f"head -n 1 {answers}; sed -i 1d {answers}"  # each call answers the next line
+    execute = {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script]}
+    config["users"] = [{"name": "admin", "user": {"exec": execute}}]
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+
+    async def main() -> None:
+        async with KubernetesClient(read_kubeconfig([path])) as client, asyncio.timeout(30):
+            while answers.read_text():  # requests continue on a connection with the first certificate
+                assert (await client.list(NODES)).items
+                await asyncio.sleep(0.1)
+            assert (await client.list(NODES)).items
+        assert "401" in str(next(iter(client.metrics.families())).samples)
+
+    asyncio.run(main())
