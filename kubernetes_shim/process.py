@@ -3,6 +3,7 @@ what an operator reads when one cannot run."""
 
 import argparse
 import asyncio
+import logging
 import os
 import re
 import signal
@@ -18,12 +19,14 @@ from kubernetes_shim.client import KubernetesError, find_cause
 from kubernetes_shim.kubeconfig import AccessError
 from kubernetes_shim.lease import LeaseLost
 from kubernetes_shim.metrics import ListenFailed
-from kubernetes_shim.settings import CONFIG_MAPS_READ, Settings, SettingsError, read_settings
-from yunishard.cli import CommandFailed, CommandUnusable
+from kubernetes_shim.settings import CONFIG_MAPS_READ, KEYS, KEYS_OF_THE_CORE, Settings, SettingsError, read_settings
+from yunishard.cli import CommandFailed, CommandUnusable, suggest
 from yunishard.exceptions import KeyFileError, KeyRefused, SessionLost
 
 UNAUTHORIZED: Final = 401
 FORBIDDEN: Final = 403
+
+_log = logging.getLogger("kubernetes.settings")
 
 _LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 
@@ -88,14 +91,29 @@ def describe_refusal(error: KubernetesError) -> str:
     return f"{error.request}: {error}" if error.request else str(error)
 
 
+def list_unknown_keys(data: Mapping[str, str], policy_group: str) -> list[str]:
+    """Return a line for each key of a config map that has no effect, as it is probably misspelt."""
+    found = []
+    for key in sorted(data.keys() - KEYS):
+        if key.endswith(".yaml"):
+            if key != f"{policy_group}.yaml":
+                found.append(f"{key} is not read: the queues are in {policy_group}.yaml (service.policyGroup)")
+        elif not key.startswith(KEYS_OF_THE_CORE):
+            found.append(f"{key} is not a setting, so it has no effect{suggest(key, KEYS)}")
+    return found
+
+
 def read_first_settings(maps: Sequence[Mapping[str, str]], namespace: str) -> Settings:
-    """Return the settings at the start.
+    """Return the settings at the start, and log the keys that are none.
 
     Raises:
         SettingsError: values that cannot be read; the text names the config maps, too.
     """
     try:
-        return read_settings(maps)
+        settings = read_settings(maps)
+        for problem in (line for one in maps for line in list_unknown_keys(one, settings.policy_group)):
+            _log.warning("in the config maps of namespace %s: %s", namespace, problem)
+        return settings
     except SettingsError as error:
         where = f"the config maps {' and '.join(CONFIG_MAPS_READ)} of namespace {namespace}"
         problems = "".join(f"\n  {line}" for line in str(error).splitlines())

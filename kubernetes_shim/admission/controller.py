@@ -23,6 +23,7 @@ from typing import Final, TypeVar
 import aiohttp
 import msgspec
 from aiohttp import web
+from msgspec.structs import replace
 
 from common.logs import LogLevels
 from kubernetes_shim.admission.certificates import (
@@ -41,7 +42,7 @@ from kubernetes_shim.admission.reviews import (
     decode_review,
     encode_review,
 )
-from kubernetes_shim.admission.validation import CoreVerdict, collect_maps, find_configuration, judge
+from kubernetes_shim.admission.validation import CoreVerdict, collect_maps, find_configuration, find_data, judge
 from kubernetes_shim.admission.webhooks import (
     HEALTH_PATH,
     MUTATE_PATH,
@@ -62,7 +63,7 @@ from kubernetes_shim.objects import (
     Object,
     PriorityClass,
 )
-from kubernetes_shim.process import read_first_settings
+from kubernetes_shim.process import list_unknown_keys, read_first_settings
 from kubernetes_shim.reflector import ObjectEvent, Reflector
 from kubernetes_shim.settings import CONFIG_MAPS_READ, Settings, SettingsError, read_settings
 
@@ -288,10 +289,12 @@ class AdmissionController:
             text = find_configuration(request, self._maps, settings.policy_group)
         except SettingsError as error:
             return Verdict(refusal=str(error))
-        if not text:
-            return ADMITTED
-        core = self._options.core or f"http://{settings.admission.scheduler_address}"
-        return judge(await self._core.validate(core, text), f"{settings.policy_group}.yaml")
+        verdict = ADMITTED
+        if text:
+            core = self._options.core or f"http://{settings.admission.scheduler_address}"
+            verdict = judge(await self._core.validate(core, text), f"{settings.policy_group}.yaml")
+        unknown = list_unknown_keys(find_data(request), settings.policy_group)
+        return replace(verdict, warnings=(*verdict.warnings, *unknown))
 
 
 class _Core:

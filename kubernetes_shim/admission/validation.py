@@ -31,17 +31,29 @@ def find_configuration(request: AdmissionRequest, maps: Mapping[str, ConfigMap],
         ReviewError: the object cannot be read.
         SettingsError: the config map that changes, or its combination with the other one, cannot be read.
     """
-    if request.name not in CONFIG_MAPS_READ or request.operation not in ("CREATE", "UPDATE"):
+    if (changed := _find_changed(request)) is None:
         return ""
-    try:
-        changed = decode_object(request.object, ConfigMap)
-    except msgspec.DecodeError as error:
-        raise ReviewError(f"the object cannot be read: {error}") from None
     read_settings([read_config_map(changed)])  # what is wrong in the other map does not hinder changes of this one
     merged: dict[str, str] = {}
     for one in collect_maps({**maps, request.name: changed}):
         merged |= one
     return merged.get(f"{policy_group}.yaml", "")
+
+
+def find_data(request: AdmissionRequest) -> dict[str, str]:
+    """Return the data of the config map as the request would make it; empty if it is not one that is read. Raises
+    ReviewError and SettingsError.
+    """
+    return read_config_map(_find_changed(request))
+
+
+def _find_changed(request: AdmissionRequest) -> ConfigMap | None:
+    if request.name not in CONFIG_MAPS_READ or request.operation not in ("CREATE", "UPDATE"):
+        return None
+    try:
+        return decode_object(request.object, ConfigMap)
+    except msgspec.DecodeError as error:
+        raise ReviewError(f"the object cannot be read: {error}") from None
 
 
 def judge(verdict: CoreVerdict | None, place: str) -> Verdict:

@@ -11,9 +11,10 @@ from kubernetes_shim import process
 from kubernetes_shim.client import KubernetesError
 from kubernetes_shim.kubeconfig import AccessError
 from kubernetes_shim.lease import LeaseLost
+from kubernetes_shim.metrics import ListenFailed
 from kubernetes_shim.process import (
-    ListenFailed,
     describe_refusal,
+    list_unknown_keys,
     read_first_settings,
     report_loop_error,
     run_until_signal,
@@ -111,3 +112,18 @@ def test_a_connection_that_is_closed_in_its_handshake_is_no_error(is_closing: bo
     }
     report_loop_error(cast(asyncio.AbstractEventLoop, Loop()), context)
     assert Loop.reported == expected
+
+
+def test_keys_without_effect_are_named_with_the_setting_that_was_probably_meant() -> None:
+    data = dict.fromkeys(("queue.yaml", "queues.yaml", "servic.clusterId", "log.level", "event.maxStreams", "a"), "")
+    assert list_unknown_keys(data, "queues") == [
+        "a is not a setting, so it has no effect",
+        "queue.yaml is not read: the queues are in queues.yaml (service.policyGroup)",
+        "servic.clusterId is not a setting, so it has no effect: did you mean 'service.clusterId'?",
+    ]
+
+
+def test_keys_without_effect_are_logged_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
+    read_first_settings([{"kubernetes.qbs": "5"}, {"kubernetes.qps": "5"}], "ours")
+    expected = "kubernetes.qbs is not a setting, so it has no effect: did you mean 'kubernetes.qps'?"
+    assert caplog.messages == [f"in the config maps of namespace ours: {expected}"]

@@ -288,6 +288,17 @@ def test_the_core_validates_configurations() -> None:
     play(test)
 
 
+def test_the_author_of_a_key_without_effect_is_warned() -> None:
+    async def test(world: World) -> None:
+        async with running(world):
+            found = await world.validate({"queue.yaml": "x"})
+            assert found["allowed"]
+            assert found["warnings"] == ["queue.yaml is not read: the queues are in queues.yaml (service.policyGroup)"]
+            assert not world.core.texts
+
+    play(test)
+
+
 def test_a_core_that_does_not_answer_hinders_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controller, "CORE_S_MAX", 0.01)
 
