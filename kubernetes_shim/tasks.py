@@ -204,7 +204,10 @@ def end_task(state: ShimState, task: Task) -> None:
     """Discard a task whose pod is gone or has ended, and release what the core has of it."""
     if task.state is TaskState.BOUND:
         state.emit_pod_event(task.pod, "TaskCompleted", f"Task {name_of(task.pod)} is completed")
-    state.release(task, task.termination or rm_messages.STOPPED_BY_RM)
+    termination = task.termination
+    if termination == rm_messages.TIMEOUT and not task.used_node:
+        termination = 0  # the core removed the ask when it timed out; it keeps one that was sent again at that moment
+    state.release(task, termination or rm_messages.STOPPED_BY_RM)
     state.cluster.forget(task.uid)
     _drop_plan(state, task)
     _forget_ask(state, task)

@@ -1,6 +1,7 @@
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from kubernetes_shim.actions import BindPod, CreatePod
 from kubernetes_shim.objects import Pod
@@ -86,6 +87,22 @@ def test_a_placeholder_that_the_core_allocates_after_the_gang_timed_out_is_delet
     world.check()
     assert world.placeholders == []
     assert world.bound == {"p1": "n1"}
+
+
+def test_a_placeholder_that_is_asked_for_again_while_the_gang_times_out_leaves_no_ask() -> None:
+    world = with_nodes("n1", cpu="1")
+    world.api.set_pod(gang_pod("p1", members=2))
+    world.settle()
+    (waiting,) = (one for one in world.placeholders if not one.spec.node_name)
+    uid = waiting.metadata.uid
+    world.pass_time(21)  # the core removes the ask
+    world.api.set_pod(replace(waiting, spec=replace(waiting.spec, overhead={"memory": "1Mi"})))
+    world.step_watch("pods")
+    world.step_to_core()
+    assert uid in world.core.allocations, "as a new ask"
+    world.settle(kubelets=False)
+    assert uid not in world.core.allocations
+    world.check()
 
 
 def test_the_pods_of_a_hard_gang_that_gets_no_room_fail() -> None:
