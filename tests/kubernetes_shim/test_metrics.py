@@ -2,18 +2,29 @@
 
 import asyncio
 import re
+import shutil
 import socket
+import subprocess
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from common.metrics import Family
 from kubernetes_shim.metrics import AdmissionMetrics, ApiMetrics, ListenFailed, ShimMetrics, serve_metrics
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
+ROOT = Path(__file__).parents[2]
+DOCUMENT = ROOT / "docs" / "metrics.md"
+ALERTS = ROOT / "deploy" / "grafana" / "alerts-kubernetes.yaml"
+PROMTOOL = shutil.which("promtool")
+
+FORBIDDEN = 'requests_total{method="GET",status="403"}'
+ENDS = 'certificate_end_time_seconds{certificate="server"}'
+UNVALIDATED = "admission_unvalidated_total"
 
 
 def read_samples(families: Iterable[Family]) -> dict[str, dict[tuple[str, ...], float]]:
@@ -98,6 +109,52 @@ def test_the_documentation_lists_every_metric() -> None:
     for family in families:
         labels = ", ".join(sorted(family.labels))
         assert f"| `{family.name}` | {family.kind} | {labels} | {family.help} |" in DOCUMENT.read_text()
+
+
+def list_rules() -> list[dict[str, Any]]:
+    (group,) = yaml.safe_load(ALERTS.read_text())["groups"]
+    return list(group["rules"])
+
+
+def test_alerts_ask_for_metrics_and_labels_that_there_are() -> None:
+    labels = {family.name: set(family.labels) for one in count_something() for family in one.families()}
+    for rule in list_rules():
+        asked = re.findall(r"yunishard_k8s_\w+", rule["expr"])
+        assert asked
+        assert set(asked) <= set(labels)
+        shown = set(re.findall(r"\$labels\.(\w+)", " ".join(rule["annotations"].values())))
+        assert shown <= {label for name in asked for label in labels[name]}
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")
+@pytest.mark.parametrize(
+    ("alert", "good", "bad"),
+    [
+        (
+            "YunishardShimUnregistered",
+            {"shim_active": "1+0x60", "shim_registered": "1+0x60"},
+            {"shim_registered": "0+0x60"},
+        ),
+        ("YunishardShimMissing", {"shim_active": "1+0x60"}, {"shim_active": "0+0x60"}),
+        ("YunishardApiServerRefuses", {FORBIDDEN: "0+1x60"}, {FORBIDDEN: "0+60x60"}),
+        ("YunishardCertificateEnds", {ENDS: "2000000+0x60"}, {ENDS: "1000000+0x60"}),
+        ("YunishardQueuesNotValidated", {UNVALIDATED: "1+0x60"}, {UNVALIDATED: "0+0x5 1+0x60"}),
+    ],
+)
+def test_alerts_fire_when_they_should(alert: str, good: dict[str, str], bad: dict[str, str], tmp_path: Path) -> None:
+    def test(values: dict[str, str], *, fires: bool) -> dict[str, Any]:
+        series = [{"series": f"yunishard_k8s_{name}", "values": text} for name, text in values.items()]
+        at = {"expr": f"count(ALERTS{{alertname='{alert}',alertstate='firing'}}) or vector(0)", "eval_time": "16m"}
+        expected = {**at, "exp_samples": [{"labels": "{}", "value": int(fires)}]}
+        return {"interval": "1m", "input_series": series, "promql_expr_test": [expected]}
+
+    assert alert in [rule["alert"] for rule in list_rules()]
+    file = tmp_path / "tests.yaml"
+    tests = [test(good, fires=False), test({**good, **bad}, fires=True)]
+    file.write_text(yaml.safe_dump({"rule_files": [str(ALERTS)], "evaluation_interval": "1m", "tests": tests}))
+    assert PROMTOOL is not None
+    done = subprocess.run([PROMTOOL, "test", "rules", str(file)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def find_free_port() -> int:
