@@ -28,7 +28,7 @@ from common.text_formats import format_count
 from partition_worker.journal.postgres_journal import PostgresJournals
 from partition_worker.journal.protocol import Journals
 from partition_worker.journal.sqlite_journal import SqliteJournals
-from tests.chaos.system import free_ports
+from tests.deploy.system import free_ports
 from tests.postgres import USER, Server, new_store
 from yunishard.cli import main
 

@@ -5,16 +5,14 @@ Not here: which of them, and when (`conductor.py`).
 
 import contextlib
 import os
-import random
 import signal
-import socket
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self
 
 from tests.conformance.rest import Rest
-from tests.deploy.system import Up, gone, up
+from tests.deploy.system import Up, free_ports, gone, up
 
 ROLES: Final = ("broker", "rmproxy", "webservice", "partition_worker")
 SUPERVISOR: Final = "supervisor"
@@ -98,18 +96,3 @@ class System:
     @property
     def last_words(self) -> str:
         return self.up.errors[-6000:]
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens at, and that no connection is given by chance: they are needed again at each start."""
-    first = random.randrange(10_000, 30_000)
-    with ExitStack() as stack:
-        found: list[int] = []
-        for port in range(first, 32_000):
-            listener = stack.enter_context(socket.socket())
-            with contextlib.suppress(OSError):
-                listener.bind(("127.0.0.1", port))
-                found.append(port)
-            if len(found) == count:
-                return found
-    raise OSError(f"fewer than {count} free ports from {first} on")

@@ -11,7 +11,7 @@ import pytest
 
 from common.postgres import Database
 from tests import postgres
-from tests.chaos.system import free_ports
+from tests.deploy.system import free_ports
 
 LIMIT_S = 2
 """The least that libpq takes for a time limit."""

@@ -3,7 +3,9 @@ behind."""
 
 import contextlib
 import os
+import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,6 +16,21 @@ WAIT_MAX_S = 30.0
 POLL_S = 0.02
 
 FREE_PORTS = ("--native", "tcp://127.0.0.1:0", "--grpc", "127.0.0.1:0", "--rest", "127.0.0.1:0")
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens at, and that no connection is given by chance: they are needed again at each start."""
+    first = random.randrange(10_000, 30_000)
+    with contextlib.ExitStack() as stack:
+        found: list[int] = []
+        for port in range(first, 32_000):
+            listener = stack.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                listener.bind(("127.0.0.1", port))
+                found.append(port)
+            if len(found) == count:
+                return found
+    raise OSError(f"fewer than {count} free ports from {first} on")
 
 
 def eventually(holds: Callable[[], bool]) -> None:
@@ -86,10 +103,18 @@ class Up:
 def gone(number: int) -> bool:
     """Whether a process has ended, with all its threads, and so has closed its files. A zombie counts as ended."""
     try:
-        threads = [(folder / "stat").read_text() for folder in Path(f"/proc/{number}/task").iterdir()]
+        threads = list(Path(f"/proc/{number}/task").iterdir())
     except (FileNotFoundError, ProcessLookupError):
         return True
-    return all(stat.rpartition(")")[2].split()[0] in "ZX" for stat in threads)
+    return all(map(_has_ended, threads))
+
+
+def _has_ended(thread: Path) -> bool:
+    """Whether one thread has ended; it may do so while its process lives."""
+    try:
+        return (thread / "stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 @contextlib.contextmanager

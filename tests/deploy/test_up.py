@@ -14,7 +14,7 @@ import pytest
 
 from rmproxy.si import scheduler_pb2 as pb
 from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
-from tests.deploy.system import FREE_PORTS, Up, eventually, gone, up
+from tests.deploy.system import FREE_PORTS, Up, eventually, free_ports, gone, up
 from yunishard.client import ResourceManager
 
 pytestmark = pytest.mark.processes
@@ -101,10 +101,12 @@ def test_a_killed_supervisor_leaves_no_process_behind(tmp_path: Path) -> None:
 
 def test_one_that_was_killed_can_be_started_again_at_once(tmp_path: Path) -> None:
     (tmp_path / "first").mkdir()
-    with up("--state", str(tmp_path / "s"), *FREE_PORTS, folder=tmp_path / "first") as system:
-        native = system.announced()["native"]
+    native = f"tcp://127.0.0.1:{free_ports(1)[0]}"
+    options = (*FREE_PORTS, "--native", native, "--state", str(tmp_path / "s"))
+    with up(*options, folder=tmp_path / "first") as system:
+        assert system.announced()["native"] == native
         system.stop(signal.SIGKILL)
-        with up("--state", str(tmp_path / "s"), *FREE_PORTS, "--native", native, folder=tmp_path) as again:
+        with up(*options, folder=tmp_path) as again:
             assert again.announced()["native"] == native
             assert again.stop() == 0
 
@@ -163,11 +165,11 @@ def test_spare_workers_take_over_one_after_the_other(tmp_path: Path) -> None:
             os.kill(first, signal.SIGKILL)
             await told("-[23] becomes partition_worker rm-1_default#")  # the third may be ready already
             await told("-3 is ready\n")
+            [command] = [one for one in system.children.values() if one.startswith(" partition_worker")]
+            assert re.fullmatch(r" partition_worker rm-1_default#[0-9]+ ", command)
 
     with up("--ephemeral", "--spare-workers", "1", "--log-level", "debug", *FREE_PORTS, folder=tmp_path) as system:
         asyncio.run(story(system))
-        [command] = [one for one in system.children.values() if one.startswith(" partition_worker")]
-        assert re.fullmatch(r" partition_worker rm-1_default#[0-9]+ ", command)
         children = system.children
         assert system.stop() == 0
         assert all(map(gone, children))

@@ -11,8 +11,7 @@ import pytest
 
 from common.curve_keys import fingerprint, read_public
 from tests import postgres
-from tests.deploy.system import FREE_PORTS, WAIT_MAX_S, Up, up
-from tests.processes.test_hosts_over_rest import free_port
+from tests.deploy.system import FREE_PORTS, WAIT_MAX_S, Up, free_ports, up
 from yunishard import AllocationResponse, ResourceManager, application, ask, connect, node
 from yunishard.cli import main
 
@@ -35,7 +34,7 @@ class Hosts:
                 "state": folder / name / "state",
                 "store": self.store,
                 "host-name": name,
-                "cluster-address": f"tcp://127.0.0.1:{free_port()}",
+                "cluster-address": f"tcp://127.0.0.1:{free_ports(1)[0]}",
                 "cluster-keys": self.keys / name,
                 "lease-timeout": "3s",
                 "silence": "2s",

@@ -6,9 +6,8 @@ import json
 import os
 import shutil
 import signal
-import socket
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +17,7 @@ import pytest
 from common.curve_keys import ALLOWED
 from tests import postgres
 from tests.common.test_cluster_port import Hosts
-from tests.deploy.system import FREE_PORTS, Up, up
+from tests.deploy.system import FREE_PORTS, Up, free_ports, up
 from tests.processes.test_live_configuration import MORE, ONE, Web
 from yunishard.blocking import BlockingResourceManager
 from yunishard.items import application, ask, node, release
@@ -59,13 +58,6 @@ class Running:
                 os.kill(number, signal.SIGKILL)
 
 
-def free_port() -> int:
-    with closing(socket.socket()) as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-    return port
-
-
 @pytest.fixture
 def store() -> str:
     return postgres.new_store()
@@ -84,7 +76,7 @@ def hosts(tmp_path: Path, store: str) -> Iterator[list[Running]]:
                 "state": keys[name] / "state",
                 "store": store,
                 "host-name": name,
-                "cluster-address": f"tcp://127.0.0.1:{free_port()}",
+                "cluster-address": f"tcp://127.0.0.1:{free_ports(1)[0]}",
                 "cluster-keys": keys[name],
                 "lease-timeout": "3s",
                 "silence": "2s",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.system import FREE_PORTS, Up, gone, up
+from tests.deploy.system import FREE_PORTS, Up, free_ports, gone, up
 from tests.processes.placing import ASKS, allocations, placing
 
 pytestmark = pytest.mark.processes
@@ -35,12 +35,11 @@ def is_killed_with_all_its_processes(system: Up) -> None:
 
 @pytest.mark.parametrize("ends", [stops_in_order, is_killed, is_killed_with_all_its_processes])
 def test_after_a_new_start_everything_goes_on(tmp_path: Path, ends: Callable[[Up], None]) -> None:
-    async def play(system: Up, start_again: Callable[[str], Awaitable[dict[str, str]]]) -> None:
-        native = system.announced()["native"]
-        async with asyncio.timeout(PATIENCE_S), placing(native) as asker:
+    async def play(system: Up, start_again: Callable[[], Awaitable[dict[str, str]]]) -> None:
+        async with asyncio.timeout(PATIENCE_S), placing(system.announced()["native"]) as asker:
             await asker.asks()
             await asker.has(ASKS // 2)
-            endpoints = await start_again(native)
+            endpoints = await start_again()
             await asker.asks()
             await asker.has(2 * ASKS)
             assert set(asker.placed.values()) == {1}
@@ -49,13 +48,13 @@ def test_after_a_new_start_everything_goes_on(tmp_path: Path, ends: Callable[[Up
     state = ("--state", str(tmp_path / "state"))
     with ExitStack() as stack:
         (tmp_path / "second").mkdir()
-        first = stack.enter_context(up(*state, *FREE_PORTS, folder=tmp_path))
+        ports = (*FREE_PORTS, "--native", f"tcp://127.0.0.1:{free_ports(1)[0]}")
+        first = stack.enter_context(up(*state, *ports, folder=tmp_path))
 
-        async def start_again(native: str) -> dict[str, str]:
+        async def start_again() -> dict[str, str]:
             children = first.children
             ends(first)
-            again = (*state, *FREE_PORTS, "--native", native)
-            second = stack.enter_context(up(*again, folder=tmp_path / "second"))
+            second = stack.enter_context(up(*state, *ports, folder=tmp_path / "second"))
             endpoints = await asyncio.to_thread(second.announced)
             assert all(map(gone, children))
             stack.callback(second.stop)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from common.rm_messages import AllocationResponse
-from tests.deploy.system import FREE_PORTS, up
+from tests.deploy.system import FREE_PORTS, free_ports, up
 from yunishard.cli import main
 from yunishard.client import ResourceManager
 from yunishard.items import application, ask, node
@@ -65,9 +65,9 @@ def test_each_has_its_own_partition_also_after_everything_was_killed(tmp_path: P
                 assert await asyncio.to_thread(nodes, rest, name) == [f"node-of-{rm_id}"]
 
     async def play() -> None:
-        state = ("--state", str(tmp_path / "state"))
+        fixed = ("--state", str(tmp_path / "state"), "--native", f"tcp://127.0.0.1:{free_ports(1)[0]}")
         async with asyncio.timeout(PATIENCE_S), AsyncExitStack() as stack:
-            first = stack.enter_context(up(*state, *FREE_PORTS, folder=tmp_path))
+            first = stack.enter_context(up(*FREE_PORTS, *fixed, folder=tmp_path))
             endpoints = await asyncio.to_thread(first.announced)
             rms = [await stack.enter_async_context(joined(endpoints["native"], rm_id)) for rm_id in order]
             for rm in rms:
@@ -77,8 +77,7 @@ def test_each_has_its_own_partition_also_after_everything_was_killed(tmp_path: P
                 os.kill(number, signal.SIGKILL)
             first.stop(signal.SIGKILL)
             (tmp_path / "second").mkdir()
-            again = (*state, *FREE_PORTS, "--native", endpoints["native"])
-            second = stack.enter_context(up(*again, folder=tmp_path / "second"))
+            second = stack.enter_context(up(*FREE_PORTS, *fixed, folder=tmp_path / "second"))
             endpoints = await asyncio.to_thread(second.announced)
             for rm in rms:
                 assert await asks(rm, "ask-2") == f"node-of-{rm.rm_id}"

@@ -12,8 +12,8 @@ import pytest
 
 from partition_worker.journal.postgres_journal import PostgresJournals
 from tests import postgres
-from tests.chaos.system import free_ports
 from tests.deploy.certificates import self_signed
+from tests.deploy.system import free_ports
 from tests.machines import PARTITION
 from tests.partition_worker.journal.hand import encoded
 from tests.store.tls import TlsFront
