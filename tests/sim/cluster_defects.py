@@ -13,6 +13,7 @@ from common.journal_messages import Append
 from tests.sim import candidate, database_journal, database_record
 from tests.sim.database import OutcomeUnknown, Tables
 from tests.sim.database_journal import DatabaseWriter
+from tests.sim.faults import ANY, Traits, often
 from tests.sim.host import Host
 from tests.sim.mutations import Defect, replaced
 
@@ -57,10 +58,11 @@ def ignore_lost_links() -> Iterator[None]:
     return replaced(wire, "LINK_LOST", "nothing")
 
 
-DEFECTS: Final[tuple[Defect, ...]] = (
-    omit_the_epoch,
-    guess_that_it_was_committed,
-    lead_after_the_lease,
-    lease_by_the_clock_of_the_host,
-    ignore_lost_links,
-)
+DEFECTS: Final[dict[Defect, Traits]] = {
+    omit_the_epoch: often("host is cut off from the database", "hosts are cut off from each other"),
+    guess_that_it_was_committed: often("worker dies", "database fails over", "database hangs"),
+    lead_after_the_lease: often("process stands still", "host is cut off from the database"),
+    lease_by_the_clock_of_the_host: ANY,
+    ignore_lost_links: ANY,
+}
+"""Each with the traits of the worlds that show it soon."""

@@ -6,8 +6,10 @@ ends it all. Not here: what a fault does to whom (`world.py`).
 """
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from common.rm_messages import AllocationRequest, ApplicationRequest
@@ -79,6 +81,9 @@ _ROLES: Final = {
 DEATHS_PER_CHANGE: Final = 0.15
 """Of the workers that may die: the share of those that answer a change by an operator, which must outlast that."""
 
+OFTEN: Final = 0.02
+"""Of the processes that may die: the share that dies after a message in the worlds of `often`."""
+
 STILL_MAX_S: Final = 4.0
 HANGS_MAX_S: Final = 5.0
 CUT_MAX_S: Final = 12.0
@@ -123,6 +128,18 @@ class Options:
             watched=rng.random() < 0.4,
             hosts=rng.choice(HOSTS) if kinds is CLUSTER_KINDS else 1,
         )
+
+
+Traits = Mapping[str, object]
+"""Fields of the options that the seed does not choose."""
+
+ANY: Final[Traits] = MappingProxyType({})
+"""The seed chooses all."""
+
+
+def often(*kinds: str, **others: object) -> Traits:
+    """The traits of worlds in which these faults happen often, and no others."""
+    return {"kinds": kinds, "deaths_per_message": OFTEN, "pause_s": 0.4, **others}
 
 
 @dataclass

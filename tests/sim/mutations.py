@@ -29,6 +29,7 @@ from partition_worker.rm_channel import OutboxBarrier, RMChannel
 from partition_worker.worker import Worker
 from rmproxy.proxy import Proxy
 from tests.sim.disk import SimulatedJournal
+from tests.sim.faults import ANY, Traits, often
 
 Defect = Callable[[], Iterator[None]]
 
@@ -279,30 +280,35 @@ def keep_ended_sessions() -> Iterator[None]:
     return replaced(rm_sessions, "handle_end", answer)
 
 
-DEFECTS: Final[tuple[Defect, ...]] = (
-    skip_acknowledgements,
-    acknowledge_too_early,
-    fence_nobody,
-    tell_before_durable,
-    answer_before_durable,
-    lose_one_of_the_outbox,
-    forget_time,
-    drop_resume_wanted,
-    take_again,
-    commit_before_recorded,
-    commit_to_all_but_one,
-    repeat_after_recovery,
-    place_while_reporting,
-    place_while_away,
-    keep_the_life,
-    handle_poison_for_ever,
-    trust_the_journal,
-    forget_what_was_acknowledged,
-    answer_operators_before_durable,
-    forget_marks_between_sessions,
-    cordon_without_draining,
-    keep_ended_sessions,
-)
+DEFECTS: Final[dict[Defect, Traits]] = {
+    skip_acknowledgements: ANY,
+    acknowledge_too_early: often(
+        "worker dies", "broker dies", "supervisor dies", "RM is cut off", "link is clogged", deaths_per_message=0.005
+    ),
+    fence_nobody: often("supervisor dies", "worker loses its lease", "disk is slow"),
+    tell_before_durable: often("worker dies", "disk is slow"),
+    answer_before_durable: often("worker dies", "disk is slow"),
+    lose_one_of_the_outbox: ANY,
+    forget_time: ANY,
+    drop_resume_wanted: often("worker dies", "broker dies", "proxy dies"),
+    take_again: ANY,
+    commit_before_recorded: often("record is full", pause_s=2.0),
+    commit_to_all_but_one: ANY,
+    repeat_after_recovery: ANY,
+    place_while_reporting: often("RM dies", "journal is lost"),
+    place_while_away: often("process stands still", "RM is cut off"),
+    keep_the_life: often("journal is lost"),
+    handle_poison_for_ever: often("command is poison"),
+    trust_the_journal: often("broker dies", "journal goes back"),
+    forget_what_was_acknowledged: often("journal goes back"),
+    answer_operators_before_durable: often("worker dies", "disk is slow"),
+    forget_marks_between_sessions: often("RM dies", "journal is lost"),
+    cordon_without_draining: often(rms=4, act_max_s=2.0),
+    keep_ended_sessions: ANY,
+}
+"""Each with the traits of the worlds that show it soon: most need faults that few seeds choose together, and a drain
+without releases shows where little else ends what runs.
+"""
 
 
 @contextmanager

@@ -45,6 +45,7 @@ from partition_worker.engine.user_limits import Usage
 from partition_worker.recovery import Recovery
 from partition_worker.worker import Worker
 from tests.sim.disk import Writer
+from tests.sim.faults import Traits, often
 from tests.sim.mutations import Defect, replaced
 
 # A record forgets a field ---------------------------------------------------------------------------------------------
@@ -288,6 +289,18 @@ def forget_what_was_received() -> Iterator[None]:
 
     return replaced(Recovery, "read_snapshot", read_snapshot)
 
+
+RECOVERIES: Final = often("worker dies", "snapshot is taken")
+"""The traits of worlds that show a defect of recovery soon."""
+
+TRAITS: Final[dict[str, Traits]] = {
+    "leave_out_HeldUpdate": {**RECOVERIES, "resolver": "os"},
+    "leave_out_Submission": {**RECOVERIES, "resolver": "os"},
+    "unmark_submissions": {**RECOVERIES, "resolver": "os"},
+    "unmark_report": often("worker dies", "RM dies"),
+    "snapshot_of_a_later_step": often("worker dies", "snapshot is taken", "disk is slow"),
+}
+"""Other traits, by the name of the defect that needs them."""
 
 CONSEQUENCES: Final[tuple[Defect, ...]] = (
     forget(AllocationRecord, node_id=""),

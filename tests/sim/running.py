@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final
 
 from tests.sim.auditor import Violation
+from tests.sim.faults import ANY, Traits
 from tests.sim.world import World
 
 AT_ONCE: Final = 10
@@ -46,9 +47,11 @@ class Outcome:
         return "\n".join(lines)
 
 
-def run(seed: int, *, compares: bool = True, cluster: bool = False) -> Outcome:
-    """One seed; without comparisons of recovered workers, only what a wrong recovery leads to is found."""
-    world = World(seed, compares=compares, cluster=cluster)
+def run(seed: int, *, compares: bool = True, cluster: bool = False, traits: Traits = ANY) -> Outcome:
+    """One seed, with these traits; without comparisons of recovered workers, only what a wrong recovery leads to is
+    found.
+    """
+    world = World(seed, compares=compares, cluster=cluster, traits=traits)
     problem = ""
     names: tuple[str, ...] = ()
     try:

@@ -7,23 +7,13 @@ import pytest
 
 from tests.sim import coverage
 from tests.sim.cluster_defects import DEFECTS
-from tests.sim.mutations import Defect, injected
-from tests.sim.running import run, run_many
+from tests.sim.mutations import Defect
+from tests.sim.running import run_many
+from tests.sim.test_mutations import seeds_until_found
 
 SEEDS = 25
 SEEDS_FEW = 4
 """The first of them, which `make test` runs."""
-
-DEADLINE = 60
-
-FIRST_SEEDS = {
-    "guess_that_it_was_committed": 9,
-    "ignore_lost_links": 2,
-    "lead_after_the_lease": 21,
-    "lease_by_the_clock_of_the_host": 5,
-    "omit_the_epoch": 63,
-}
-"""Where to begin with a defect that earlier seeds are known not to find; the others begin with 1."""
 
 
 def test_a_few_clusters_find_nothing_wrong() -> None:
@@ -50,9 +40,4 @@ def test_nothing_wrong_is_ever_heard_of_a_cluster_and_everything_converges() -> 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: str(defect.__name__))
 def test_a_defect_of_a_cluster_is_found(defect: Defect) -> None:
-    first = FIRST_SEEDS.get(str(defect.__name__), 1)
-    with injected(defect):
-        problems = (run(seed, cluster=True).problem for seed in range(first, first + DEADLINE))
-        problem = next((one for one in problems if one), "")
-    assert problem
-    assert "Error:" not in problem, problem  # it does not fit any more
+    assert seeds_until_found(defect, cluster=True, traits=DEFECTS[defect])

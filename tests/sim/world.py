@@ -9,6 +9,7 @@ Not here: the parts (`network.py`, `disk.py`, `process.py`, `roles.py`, `rm.py`)
 
 import hashlib
 import random
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -25,7 +26,7 @@ from tests.sim.configurations import variants
 from tests.sim.database import Database
 from tests.sim.database_record import DatabaseRecord
 from tests.sim.disk import Disk, JournalFile
-from tests.sim.faults import CLUSTER_KINDS, KINDS, Faults, Options
+from tests.sim.faults import ANY, CLUSTER_KINDS, KINDS, Faults, Options, Traits
 from tests.sim.file import QueuesFile
 from tests.sim.host import SKEW_MAX_S, Host
 from tests.sim.network import Connection, Dealer, Network
@@ -63,14 +64,20 @@ class World:
     """One seed's world."""
 
     def __init__(
-        self, seed: int, *, compares: bool = True, cluster: bool = False, options: Options | None = None
+        self,
+        seed: int,
+        *,
+        compares: bool = True,
+        cluster: bool = False,
+        options: Options | None = None,
+        traits: Traits = ANY,
     ) -> None:
-        """In a `cluster`, the state is in a database. The seed chooses the options that are not given."""
+        """In a `cluster`, the state is in a database. The seed chooses options that are not given, but no traits."""
         self.seed = seed
         self.compares = compares
         """Whether workers are compared with what their records lead to (`records.py`)."""
         self.rng = random.Random(seed)
-        self.options = options or Options.chosen(self.rng, CLUSTER_KINDS if cluster else KINDS)
+        self.options = replace(options or Options.chosen(self.rng, CLUSTER_KINDS if cluster else KINDS), **traits)
         self.hosts = self._make_hosts(self.options.hosts)
         self.proxies: tuple[str, ...] = (SUPERVISED,)
         if len(self.hosts) > 1:
