@@ -16,6 +16,7 @@ FIRST = 1
 """Always the same seeds: what passes here passes everywhere. `make sim` runs many more."""
 
 
+@pytest.mark.timeout(300)
 def test_a_few_seeds_find_nothing_wrong() -> None:
     assert [one.report for one in run_many(FIRST, SEEDS_FEW, processes=1) if one.problem] == []
 
