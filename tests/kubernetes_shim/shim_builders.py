@@ -70,3 +70,11 @@ def make_node(
         },
         Node,
     )
+
+
+def repel(key: str, namespaces: Json | None = None, **labels: str) -> Json:
+    """Return the specification of a pod that repels pods with these labels."""
+    term: Json = {"topologyKey": key, "labelSelector": {"matchLabels": labels}}
+    if namespaces is not None:
+        term["namespaceSelector"] = namespaces
+    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}

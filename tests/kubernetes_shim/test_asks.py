@@ -14,19 +14,11 @@ from kubernetes_shim.objects import (
     Object,
 )
 from kubernetes_shim.tags import Scope
-from tests.kubernetes_shim.shim_builders import Json, make_node, make_pod
+from tests.kubernetes_shim.shim_builders import Json, make_node, make_pod, repel
 from tests.kubernetes_shim.shim_world import World, with_nodes
 
 QUEUE = {"queue": "root.a"}
 SCOPE = "yunishard/predicateScope"
-
-
-def repel(key: str, namespaces: Json | None = None, **labels: str) -> Json:
-    """Return a specification of a pod that repels pods with these labels."""
-    term: Json = {"topologyKey": key, "labelSelector": {"matchLabels": labels}}
-    if namespaces is not None:
-        term["namespaceSelector"] = namespaces
-    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
 
 
 def with_zones(*zones: str) -> World:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from msgspec.structs import replace
 
-from tests.kubernetes_shim.shim_builders import make_node, make_pod
+from tests.kubernetes_shim.shim_builders import make_node, make_pod, repel
 from tests.kubernetes_shim.shim_world import World
 
 LONG = os.environ.get("PROPERTIES") == "long"
@@ -34,8 +34,14 @@ class Orders(RuleBasedStateMachine):
 
     # The cluster ----------------------------------------------------------------------------------------------------
 
-    @rule(application=APPLICATIONS, members=st.integers(0, 3), style=st.sampled_from(["Soft", "Hard"]))
-    def a_pod_is_created(self, application: str, members: int, style: str) -> None:
+    @rule(
+        application=APPLICATIONS,
+        members=st.integers(0, 3),
+        style=st.sampled_from(["Soft", "Hard"]),
+        repelled=st.sampled_from(["", "", "x", "y"]),
+    )
+    def a_pod_is_created(self, application: str, members: int, style: str, repelled: str) -> None:
+        """Pods without a gang may repel those with a label."""
         self.count += 1
         marks = {}
         if members and application != "a1":
@@ -51,6 +57,7 @@ class Orders(RuleBasedStateMachine):
                 labels={f"{Y}app-id": application, "queue": "root.a"},
                 annotations=marks,
                 requests={"cpu": "1"},
+                spec=repel("kubernetes.io/hostname", label=repelled) if repelled and not marks else None,
                 created=f"2026-01-31T12:00:00.{self.count:04d}Z",
             )
         )
@@ -93,7 +100,9 @@ class Orders(RuleBasedStateMachine):
 
     @rule(name=NAMES, unschedulable=st.booleans(), ready=st.sampled_from(["True", "Unknown"]))
     def a_node_is_set(self, name: str, unschedulable: bool, ready: str) -> None:
-        self.world.api.set_node(make_node(name, cpu="4", unschedulable=unschedulable, ready=ready))
+        self.world.api.set_node(
+            make_node(name, cpu="4", labels={"kubernetes.io/hostname": name}, unschedulable=unschedulable, ready=ready)
+        )
 
     @rule(name=NAMES)
     def a_node_is_removed(self, name: str) -> None:
@@ -164,7 +173,7 @@ class Orders(RuleBasedStateMachine):
         """Everything is delivered, all nodes return, gangs time out: the books agree, and all is where it belongs."""
         world = self.world
         for name in ("n1", "n2", "n3"):
-            world.api.set_node(make_node(name, cpu="4"))
+            world.api.set_node(make_node(name, cpu="4", labels={"kubernetes.io/hostname": name}))
         for _ in range(4):
             world.settle()
             world.pass_time(31)
