@@ -291,7 +291,16 @@ def test_an_upgrade_keeps_what_the_admission_controller_wrote_and_changes_the_qu
         eventually(lambda: len(plane.list("pods", NAMESPACE)) == 2, what="admission.replicas has no effect")
         assert plane.get("pods", "yunishard-scheduler-0", NAMESPACE) == before
         assert (plane.request("GET", secret)["data"], find_webhooks()) == (written, webhooks)
+        helm(
+            plane, "upgrade", "yunishard", str(chart.CHART), "--reuse-values", "--set", "core.persistence.enabled=true"
+        )
         metrics = read_metrics()
         assert metrics["yunishard_k8s_admission_reviews_total"]["changed,mutate"] > 0
         assert not [status for status in metrics["yunishard_k8s_requests_total"] if "403" in status]
     assert "forbidden" not in f"{shim.log}{admission.log}".lower()
+    helm(plane, "uninstall", "yunishard", "--wait")
+    assert [one["metadata"]["name"] for one in plane.list("persistentvolumeclaims", NAMESPACE)] == ["yunishard-state"]
+    helm(plane, *find_install_command(), "--set", "core.persistence.enabled=true")  # takes the volume over
+    helm(plane, "uninstall", "yunishard", "--wait")
+    plane.delete_all("persistentvolumeclaims", NAMESPACE)
+    helm(plane, *find_install_command())

@@ -223,12 +223,12 @@ def test_only_what_needs_the_api_server_has_a_token(objects: dict[str, Object]) 
 
 
 def test_every_mount_has_a_volume(objects: dict[str, Object]) -> None:
-    claims = objects["StatefulSet/yunishard-scheduler"]["spec"].get("volumeClaimTemplates", [])
     for pod in find_pods(objects):
         volumes = {one["name"] for one in pod["spec"]["volumes"]}
         mounts = {mount["name"] for one in pod["spec"]["containers"] for mount in one["volumeMounts"]}
-        assert mounts - volumes <= {one["metadata"]["name"] for one in claims}
-        assert volumes <= mounts
+        assert mounts == volumes
+        claims = [one["persistentVolumeClaim"] for one in pod["spec"]["volumes"] if "persistentVolumeClaim" in one]
+        assert all(f"PersistentVolumeClaim/{one['claimName']}" in objects for one in claims)
 
 
 def test_every_selector_has_its_pods(objects: dict[str, Object]) -> None:
