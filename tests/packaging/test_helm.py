@@ -197,6 +197,19 @@ def test_the_schema_has_exactly_the_values_of_the_chart() -> None:
     assert left == {"global"}
 
 
+def test_settings_that_are_read_at_the_start_restart_the_scheduler_and_others_do_not() -> None:
+    def find_checksum(*values: str) -> str:
+        found = render(*values)["StatefulSet/yunishard-scheduler"]
+        return str(found["spec"]["template"]["metadata"]["annotations"]["checksum/settings"])
+
+    page = (ROOT / "docs" / "kubernetes.md").read_text()
+    keys = re.findall(r"`([\w.]+)`\*", page)
+    assert len(keys) == 8
+    checksums = {find_checksum(rf"config.{key.replace('.', chr(92) + '.')}=5") for key in keys}
+    assert len({*checksums, find_checksum()}) == 9
+    assert find_checksum(r"config.log\.level=debug", r"config.queues\.yaml=x") == find_checksum()
+
+
 def test_every_container_is_confined(objects: dict[str, Object]) -> None:
     uid, gid = map(int, instructions("USER")[0].split(":"))
     for pod in find_pods(objects):
