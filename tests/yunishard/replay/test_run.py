@@ -260,7 +260,7 @@ def test_a_partition_that_begins_anew_is_reported_and_the_replay_completes(capsy
     lost: list[str] = []
 
     def heard(batch: Batch) -> Iterable[str]:
-        if lost or not any(item.application_id == "job-31" for item in batch.removals):
+        if lost or not any(item.application_id == "job-31" for item in batch.asks):  # it has this one at least
             return ()
         lost.extend(core.partitions.pop("rm-1_site-2").applications)
         return ("rm-1_site-2",)
