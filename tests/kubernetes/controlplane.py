@@ -70,7 +70,8 @@ class ControlPlane:
         self.kubeconfig.write_text(yaml.safe_dump(_build_kubeconfig(folder)))
         self._tls = ssl.create_default_context(cafile=folder / "ca.crt")
         self._tls.load_cert_chain(folder / "admin.crt", folder / "admin.key")
-        self._http = httpx.Client(base_url=SERVER, verify=self._tls, timeout=60.0)
+        transport = httpx.HTTPTransport(verify=self._tls, retries=3)  # a server that was killed resumes no TLS session
+        self._http = httpx.Client(base_url=SERVER, transport=transport, timeout=60.0)
 
     # Processes --------------------------------------------------------------------------------------------------------
 
