@@ -297,6 +297,7 @@ TRAITS: Final[dict[str, Traits]] = {
     "leave_out_HeldUpdate": {**RECOVERIES, "resolver": "os"},
     "leave_out_Submission": {**RECOVERIES, "resolver": "os"},
     "unmark_submissions": {**RECOVERIES, "resolver": "os"},
+    "forget_what_is_unacknowledged": often("worker dies", "snapshot is taken", "RM is slow"),
     "unmark_report": often("worker dies", "RM dies"),
     "snapshot_of_a_later_step": often("worker dies", "snapshot is taken", "disk is slow"),
 }

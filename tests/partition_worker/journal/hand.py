@@ -121,13 +121,16 @@ class Hand:
     async def hears(self, kind: type[M]) -> M:
         """The next message of this kind; those before it are put into `heard`."""
         async with asyncio.timeout(PATIENCE_S):
-            while True:
-                while (incoming := self.journal.receive()) is None:
-                    self._woken.clear()
-                    await self._woken.wait()
-                if incoming.header.kind == kind.__name__:
-                    return decode_body(kind, incoming.body)
+            while (incoming := await self.next()).header.kind != kind.__name__:
                 self.heard.append(incoming)
+            return decode_body(kind, incoming.body)
+
+    async def next(self) -> Incoming:
+        """The next message."""
+        while (incoming := self.journal.receive()) is None:
+            self._woken.clear()
+            await self._woken.wait()
+        return incoming
 
     async def keeps(self, number: int) -> None:
         """Until this step is durable."""
