@@ -148,14 +148,18 @@ class Server:
 
 @contextmanager
 def suspended(processes: Sequence[int]) -> Iterator[None]:
-    """While this is open, these processes hang."""
-    for process in processes:
-        os.kill(process, signal.SIGSTOP)
+    """While this is open, these processes hang, but for those that have ended: a server ends some at any time."""
+    _send_signal(processes, signal.SIGSTOP)
     try:
         yield
     finally:
-        for process in processes:
-            os.kill(process, signal.SIGCONT)
+        _send_signal(processes, signal.SIGCONT)
+
+
+def _send_signal(processes: Sequence[int], number: signal.Signals) -> None:
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.kill(process, number)
 
 
 def wait_for(place: Server, query: str) -> None:
