@@ -83,6 +83,17 @@ def effective(values: Mapping[str, str]) -> Iterator[Effective]:
         yield Effective(f"log.{logger}.level", _level_name(level), sent=True)
 
 
+def is_known(key: str) -> bool:
+    """Whether a setting has this key."""
+    return key in _SETTINGS or key == ROOT_LEVEL or _LOGGER.fullmatch(key) is not None
+
+
+def is_readable(key: str, text: str) -> bool:
+    """Whether a text is a value of a known setting; another one has no effect."""
+    parse = _SETTINGS[key][1] if key in _SETTINGS else _parse_level
+    return parse(text) is not None
+
+
 def base_level(values: Mapping[str, str]) -> int | None:
     """Return the level of all loggers without a level of their own, if one was sent: -1 (debug) to 5 (fatal)."""
     return _parse_level(values[ROOT_LEVEL]) if ROOT_LEVEL in values else None

@@ -13,13 +13,14 @@ from typing import Final
 
 import uvloop
 
+from common import extra_config
 from common.logs import configure_logging
 from common.settings import PORT_MAX
 from kubernetes_shim.client import KubernetesError, find_cause
 from kubernetes_shim.kubeconfig import AccessError
 from kubernetes_shim.lease import LeaseLost
 from kubernetes_shim.metrics import ListenFailed
-from kubernetes_shim.settings import CONFIG_MAPS_READ, KEYS, KEYS_OF_THE_CORE, Settings, SettingsError, read_settings
+from kubernetes_shim.settings import CONFIG_MAPS_READ, KEYS, Settings, SettingsError, read_settings
 from yunishard.cli import CommandFailed, CommandUnusable, suggest
 from yunishard.exceptions import KeyFileError, KeyRefused, SessionLost
 
@@ -91,15 +92,20 @@ def describe_refusal(error: KubernetesError) -> str:
     return f"{error.request}: {error}" if error.request else str(error)
 
 
-def list_unknown_keys(data: Mapping[str, str], policy_group: str) -> list[str]:
-    """Return a line for each key of a config map that has no effect, as it is probably misspelt."""
+def list_ineffective_keys(data: Mapping[str, str], policy_group: str) -> list[str]:
+    """Return a line for each key of a config map that has no effect, as it or its value is probably misspelt. These
+    values, unlike those of `settings`, are of the core, which ignores what it cannot read.
+    """
     found = []
     for key in sorted(data.keys() - KEYS):
         if key.endswith(".yaml"):
             if key != f"{policy_group}.yaml":
                 found.append(f"{key} is not read: the queues are in {policy_group}.yaml (service.policyGroup)")
-        elif not key.startswith(KEYS_OF_THE_CORE):
+        elif not extra_config.is_known(key):
             found.append(f"{key} is not a setting, so it has no effect{suggest(key, KEYS)}")
+        elif not extra_config.is_readable(key, data[key]):
+            near = suggest(data[key], extra_config.LEVELS)
+            found.append(f"{key} is {data[key]!r}, which cannot be read, so it has no effect{near}")
     return found
 
 
@@ -111,7 +117,7 @@ def read_first_settings(maps: Sequence[Mapping[str, str]], namespace: str) -> Se
     """
     try:
         settings = read_settings(maps)
-        for problem in (line for one in maps for line in list_unknown_keys(one, settings.policy_group)):
+        for problem in (line for one in maps for line in list_ineffective_keys(one, settings.policy_group)):
             _log.warning("in the config maps of namespace %s: %s", namespace, problem)
         return settings
     except SettingsError as error:

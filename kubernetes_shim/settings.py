@@ -251,9 +251,6 @@ _ADMISSION: Final = {
 KEYS: Final = frozenset({*_SERVICE, *_ADMISSION})
 """The keys of all settings that are read here."""
 
-KEYS_OF_THE_CORE: Final = ("event.", "health.", "log.")
-"""Beginnings of keys whose values the core or the log reads."""
-
 
 def _parse(settings: Mapping[str, _Setting], values: Mapping[str, str]) -> tuple[dict[str, Value], list[str]]:
     """Return the values of fields, and the problems."""

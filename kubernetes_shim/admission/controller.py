@@ -63,7 +63,7 @@ from kubernetes_shim.objects import (
     Object,
     PriorityClass,
 )
-from kubernetes_shim.process import list_unknown_keys, read_first_settings
+from kubernetes_shim.process import list_ineffective_keys, read_first_settings
 from kubernetes_shim.reflector import ObjectEvent, Reflector
 from kubernetes_shim.settings import CONFIG_MAPS_READ, Settings, SettingsError, read_settings
 
@@ -293,7 +293,7 @@ class AdmissionController:
         if text:
             core = self._options.core or f"http://{settings.admission.scheduler_address}"
             verdict = judge(await self._core.validate(core, text), f"{settings.policy_group}.yaml")
-        unknown = list_unknown_keys(find_data(request), settings.policy_group)
+        unknown = list_ineffective_keys(find_data(request), settings.policy_group)
         return replace(verdict, warnings=(*verdict.warnings, *unknown))
 
 

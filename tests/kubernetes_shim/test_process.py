@@ -14,7 +14,7 @@ from kubernetes_shim.lease import LeaseLost
 from kubernetes_shim.metrics import ListenFailed
 from kubernetes_shim.process import (
     describe_refusal,
-    list_unknown_keys,
+    list_ineffective_keys,
     read_first_settings,
     report_loop_error,
     run_until_signal,
@@ -115,9 +115,18 @@ def test_a_connection_that_is_closed_in_its_handshake_is_no_error(is_closing: bo
 
 
 def test_keys_without_effect_are_named_with_the_setting_that_was_probably_meant() -> None:
-    data = dict.fromkeys(("queue.yaml", "queues.yaml", "servic.clusterId", "log.level", "event.maxStreams", "a"), "")
-    assert list_unknown_keys(data, "queues") == [
+    data = dict.fromkeys(("queue.yaml", "queues.yaml", "servic.clusterId", "log.level", "a"), "") | {
+        "event.maxStreams": "many",
+        "event.trackingEnabled": "true",
+        "event.unknown": "1",
+        "log.core.level": "-1",
+        "log.shim.level": "debgu",
+    }
+    assert list_ineffective_keys(data, "queues") == [
         "a is not a setting, so it has no effect",
+        "event.maxStreams is 'many', which cannot be read, so it has no effect",
+        "event.unknown is not a setting, so it has no effect",
+        "log.shim.level is 'debgu', which cannot be read, so it has no effect: did you mean 'debug'?",
         "queue.yaml is not read: the queues are in queues.yaml (service.policyGroup)",
         "servic.clusterId is not a setting, so it has no effect: did you mean 'service.clusterId'?",
     ]
