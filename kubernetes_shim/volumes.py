@@ -93,6 +93,8 @@ def plan_for(objects: VolumeObjects, pod: PodRecord, node: NodeRecord) -> Volume
     provisions: list[Provision] = []
     for claim in unbound:
         key = _key_of(claim)
+        if objects.binders.get(key, pod.uid) != pod.uid:
+            return VolumePlan(node.name, "a claim of the pod is being bound for another pod")
         selected = objects.provisioning.get(key) or claim.metadata.annotations.get(SELECTED_NODE)
         if selected and selected != node.name:
             return VolumePlan(node.name, "a claim of the pod is being provisioned for another node")
@@ -281,7 +283,12 @@ def _check_static(objects: VolumeObjects, binding: StaticBinding) -> BindingStat
         if volume.volume.metadata.resource_version == binding.version:
             return _WAIT  # the change has not arrived yet
         return BindingState(Progress.FAILED, f"volume {volume.name} is not bound to claim {claim.metadata.name}")
-    return _BOUND if is_bound(claim) else _WAIT
+    if not is_bound(claim):
+        return _WAIT
+    if claim.spec.volume_name != binding.volume:
+        text = f"claim {claim.metadata.name} is bound to another volume, {claim.spec.volume_name}"
+        return BindingState(Progress.FAILED, text)
+    return _BOUND
 
 
 def _check_provision(objects: VolumeObjects, provision: Provision, node: NodeRecord) -> BindingState:

@@ -111,6 +111,8 @@ class VolumeObjects:
         """Volumes whose `claimRef` names a claim."""
         self.reserved: dict[str, ClaimKey] = {}
         """Volumes that plans have reserved, and for which claim."""
+        self.binders: dict[ClaimKey, str] = {}
+        """Claims for which plans have reserved a volume, and the uids of the pods with these plans."""
         self.provisioning: dict[ClaimKey, str] = {}
         """Claims for which plans have a volume made, and for which node."""
         self.plans: dict[str, VolumePlan] = {}
@@ -168,6 +170,7 @@ class VolumeObjects:
         self.plans[uid] = plan
         for binding in plan.bindings:
             self.reserved[binding.volume] = binding.claim
+            self.binders[binding.claim] = uid
         for provision in plan.provisions:
             self.provisioning[provision.claim] = plan.node
 
@@ -178,6 +181,7 @@ class VolumeObjects:
             return
         for binding in plan.bindings:
             self.reserved.pop(binding.volume, None)
+            self.binders.pop(binding.claim, None)
         for provision in plan.provisions:
             if not any(one.claim == provision.claim for other in self.plans.values() for one in other.provisions):
                 self.provisioning.pop(provision.claim, None)

@@ -103,6 +103,15 @@ def test_reserved_volumes_are_not_chosen_again_until_they_are_released() -> None
     assert volumes_of(plan_binding(cluster, "uid-p3", "n1")) == ["v1"]
 
 
+def test_pods_that_share_a_claim_wait_for_the_one_whose_volume_is_being_bound() -> None:
+    cluster = make_cluster(make_claim(), make_volume("v1"), make_volume("v2"))
+    cluster.assume_volumes("uid-p1", plan_binding(cluster, "uid-p1", "n1"))
+    assert volumes_of(plan_binding(cluster, "uid-p1", "n1"))
+    assert plan_binding(cluster, "uid-p2", "n1").refusal == "a claim of the pod is being bound for another pod"
+    cluster.forget("uid-p1")
+    assert volumes_of(plan_binding(cluster, "uid-p2", "n1")) == ["v1"]
+
+
 def test_reservations_end_with_their_pod() -> None:
     cluster = make_cluster(make_claim(), make_volume("v1"))
     cluster.assume_volumes("uid-p1", plan_binding(cluster, "uid-p1", "n1"))
@@ -180,7 +189,10 @@ def test_a_static_binding_waits_for_volume_and_claim() -> None:
 def test_a_static_binding_fails_if_another_claim_gets_the_volume_or_something_is_gone() -> None:
     cluster = make_cluster(make_claim(), make_volume("v1"))
     plan = plan_binding(cluster, "uid-p1", "n1")
-    cluster.set_object(make_volume("v1", version="2", claim="c2"))
+    cluster.set_object(make_volume("v1", version="2", claim="c1"))
+    cluster.set_object(make_claim(version="2", bound_to="v2"))
+    assert check_binding(cluster, plan) == (Progress.FAILED, "claim c1 is bound to another volume, v2")
+    cluster.set_object(make_volume("v1", version="3", claim="c2"))
     assert check_binding(cluster, plan) == (Progress.FAILED, "volume v1 is not bound to claim c1")
     cluster.remove_object(make_volume("v1"))
     assert check_binding(cluster, plan) == (Progress.FAILED, "volume v1 is gone")
