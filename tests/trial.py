@@ -246,6 +246,10 @@ class Trial:
         self._step(self.partition.step(self.now, 1))
         return [text for text in self.told() if " on " in text]
 
+    def attends(self) -> None:
+        """Fire the timers that are due, and decide nothing."""
+        self._step(self.partition.step(self.now, 0))
+
     def waits(self, seconds: float) -> "Trial":
         """Let time pass, with every timer at its own moment, and decide whatever can be decided then."""
         until = self.now + seconds

@@ -353,7 +353,7 @@ NOT_STARTED: Final = "the resource manager could not start it on this node"
 
 def ask_for_verdicts(state: PartitionState, *, has_decided: bool) -> None:
     """Drop late questions and outdated verdicts, and ask the RM the next question about predicates. One with wide pairs
-    is asked only if nothing is left to decide (`has_decided`).
+    is asked only if nothing is left to decide now (`has_decided`).
     """
     verdicts = state.nodes.predicates.verdicts
     _retry(state, verdicts.elapse(state.now))

@@ -131,7 +131,7 @@ class Partition(PartitionState):
         """
         self.begin_step(now)
         if self.next_change <= now:
-            self._fire_timers(now)
+            self._fire_timers(now, may_decide=budget > 0)
         if budget:
             self.step_number += 1
             self._end_cycle(queue_traversal.run(self, budget) if self._may_schedule else 0, budget)
@@ -149,7 +149,7 @@ class Partition(PartitionState):
         self._end_cycle(len(made), budget)
         return made
 
-    def _fire_timers(self, now: float) -> None:
+    def _fire_timers(self, now: float, *, may_decide: bool) -> None:
         while (timer := self.timers.pop_due(now)) is not None:
             if timer.alarm != "look":
                 self.changes.applications[timer.application.rank] = timer.application
@@ -178,7 +178,7 @@ class Partition(PartitionState):
         if self.report is not None and self.report.deadline <= now:
             resync.handle_report_timeout(self)
             self.idle = False
-        self._ask_for_verdicts(now, has_decided=self.idle)
+        self._ask_for_verdicts(now, has_decided=self.idle or not may_decide)
 
     def _ask_for_verdicts(self, now: float, *, has_decided: bool) -> None:
         if self.nodes.predicates.verdicts.deadline <= now:

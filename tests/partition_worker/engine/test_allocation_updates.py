@@ -633,6 +633,16 @@ def test_each_ask_that_depends_on_other_nodes_costs_one_question() -> None:
     assert {len(question.asked) for question in one.asked} == {16}
 
 
+def test_a_question_is_sent_although_nothing_may_be_decided_now() -> None:
+    one = verdicts("n1 memory=10", asks_manager=True)
+    one.takes(tagged("a1", **{SCOPE: "partition"}), tagged("a2", **{SCOPE: "none"}))
+    assert one.decides() == ["a2 on n1"]
+    assert one.asked == [], "there is more to decide first"
+    one.attends()
+    assert [pair.allocation_key for pair in one.asked[-1].asked] == ["a1"]
+    assert one.partition.next_change > one.now, "otherwise a worker that waits for its RM tries for ever"
+
+
 def test_a_node_that_cools_down_stays_refused_for_an_ask_that_is_sent_again() -> None:
     one = verdicts("n1 memory=10", asks_manager=True).does(tagged("a1", **{SCOPE: "none"}))
     assert one.running == ["a1 on n1"]
