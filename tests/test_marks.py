@@ -13,6 +13,7 @@ TESTS = (
     "tests/properties/test_recovery.py::test_without_any_field_of_a_record_a_recovered_partition_differs",
     f"{ENGINE}/preemption/test_attempts.py",
     f"{ENGINE}/preemption/test_quota_enforcement.py",
+    f"{ENGINE}/test_allocation_updates.py",
     f"{ENGINE}/test_application_updates.py",
     f"{ENGINE}/test_node_updates.py",
     f"{ENGINE}/test_operator_marks.py",
