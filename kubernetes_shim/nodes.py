@@ -109,7 +109,8 @@ def remove_node(state: ShimState, name: str) -> None:
             orphans[uid] = None
     for uid, task in state.tasks.items():
         if task.used_node == name:
-            task.releases_due += task.is_in_core and task.state in (TaskState.ALLOCATED, TaskState.BOUND)
+            is_confirmed = task.state in (TaskState.ALLOCATED, TaskState.BOUND) and not task.is_unconfirmed
+            task.releases_due += task.is_in_core and is_confirmed  # otherwise when its answer arrives
             task.is_in_core = False
             if task.state is TaskState.ALLOCATED:
                 reset_task(state, task)

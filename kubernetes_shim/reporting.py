@@ -64,7 +64,7 @@ def _list_allocations(state: ShimState) -> list[Allocation]:
             state.orphans.setdefault(foreign.allocation.node_id, {})[uid] = None
     for application in state.applications.values():
         for task in application.tasks.values():
-            task.is_in_core, task.releases_due = False, 0
+            task.is_in_core, task.is_unconfirmed, task.releases_due = False, False, 0
         if application.state in IN_CORE:
             _add_allocations(state, application, running, asks)
     return running + asks
@@ -77,6 +77,7 @@ def _add_allocations(
         node = task.used_node
         if node and state.has_node(node):
             place(state, task, node)
+            task.is_unconfirmed = True
             running.append(build_allocation(state, task, node))
         elif node:
             state.orphans.setdefault(node, {})[task.uid] = None

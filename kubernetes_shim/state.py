@@ -83,6 +83,8 @@ class Task:
     """Status patches without an outcome: binding waits for them, as it changes the same condition."""
     releases_due: int = 0
     """Releases by the core that are on their way because the node went, which the task follows already."""
+    is_unconfirmed: bool = False
+    """Whether the allocation was reported to the core, and its answer is on the way."""
     is_deleting: bool = False
     """Whether the deletion of the pod was requested."""
     was_returned: bool = False

@@ -124,6 +124,7 @@ def report_bound(state: ShimState, task: Task, node: str) -> None:
         state.orphans.setdefault(node, {})[task.uid] = None
     elif state.applications[task.application_id].state in IN_CORE:
         place(state, task, node)
+        task.is_unconfirmed = True
         state.outbox.send_allocation(build_allocation(state, task, node))
 
 
@@ -230,10 +231,10 @@ def handle_new(state: ShimState, new: Allocation) -> None:
             state.send_release(new.application_id, new.allocation_key, rm_messages.STOPPED_BY_RM)
         return
     actual = task.pod.spec.node_name
+    task.is_unconfirmed = False
     if not state.has_node(new.node_id):  # it has gone, and with it the core released the allocation
         task.is_in_core = False
-        is_counted = task.state in (TaskState.ALLOCATED, TaskState.BOUND) and task.used_node == new.node_id
-        task.releases_due += not is_counted  # otherwise when the node went
+        task.releases_due += 1
         if task.used_node:
             report_bound(state, task, task.used_node)
         else:
@@ -292,8 +293,8 @@ def reset_task(state: ShimState, task: Task) -> None:
 def handle_rejected(state: ShimState, rejected: rm_messages.RejectedAllocation) -> None:
     """Handle the rejection of an ask or allocation: the task fails. A rejected resize changes nothing."""
     task = state.tasks.get(rejected.allocation_key)
-    if task is not None and task.releases_due and not task.is_in_core:  # its node went, and the core never had it there
-        task.releases_due -= 1
+    if task is not None:
+        task.is_unconfirmed = False
     if task is None or task.state is not TaskState.SCHEDULING:
         return
     note = f"Task {name_of(task.pod)} is rejected by the scheduler: {rejected.reason}"

@@ -5,7 +5,7 @@ chooses the order. `settle` delivers everything, and `check` compares the books 
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import convert, to_builtins
 from msgspec.structs import replace
@@ -29,7 +29,17 @@ from kubernetes_shim.actions import (
     SendReport,
     WriteAction,
 )
-from kubernetes_shim.objects import NODES, PODS, Node, Object, Pod
+from kubernetes_shim.objects import (
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PODS,
+    STORAGE_CLASSES,
+    Kind,
+    Node,
+    Object,
+    Pod,
+)
 from kubernetes_shim.pods import has_ended, is_ours, is_placeholder
 from kubernetes_shim.settings import Settings
 from kubernetes_shim.shim import Event, Shim
@@ -44,6 +54,7 @@ from tests.trial import ADMIN, START_S
 PARTITION = "mycluster_default"
 NAMESPACE = "default"
 Watched = tuple[Event, Object]
+KINDS: tuple[Kind[Object], ...] = (NODES, PODS, STORAGE_CLASSES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS)
 
 
 class ApiServer:
@@ -89,6 +100,15 @@ class ApiServer:
 
     def remove_node(self, name: str) -> None:
         self.watch["nodes"].append(("deleted", self.nodes.pop(name)))
+
+    def list_objects(self) -> Iterator[Object]:
+        """Yield what a shim that starts receives first."""
+        yield from self.nodes.values()
+        yield from self.pods.values()
+
+    def step_controllers(self) -> bool:
+        """Let the controllers of the cluster do something; False if there is nothing to do."""
+        return False
 
     def find(self, name: str) -> Pod | None:
         return next((one for one in self.pods.values() if one.metadata.name == name), None)
@@ -151,13 +171,20 @@ class ApiServer:
 class World:
     """The three, and everything between them."""
 
-    def __init__(self, queues: str = "root.a", *, settings: Settings | None = None, asks: bool = False) -> None:
+    def __init__(
+        self,
+        queues: str = "root.a",
+        *,
+        settings: Settings | None = None,
+        asks: bool = False,
+        api: ApiServer | None = None,
+    ) -> None:
         """With `asks` the core asks about predicates."""
         self.asks = asks
         self.now = START_S
         self.settings = settings or Settings()
         self.config = config(queues)
-        self.api = ApiServer()
+        self.api = api or ApiServer()
         self.events: list[EmitEvent] = []
         self.problems: list[str] = []
         self.asked: list[tuple[str, str]] = []
@@ -175,12 +202,11 @@ class World:
         """Start a new process of the shim: it lists, and registers a new session."""
         self.writes: list[WriteAction] = []
         self.outcomes: deque[tuple[Action, Failure | None]] = deque()
-        self.api.watch = {"pods": deque(), "nodes": deque()}
+        for changes in self.api.watch.values():
+            changes.clear()
         self.shim = Shim(self.settings)
-        for node in self.api.nodes.values():
-            self.shim.handle_object(NODES, "added", node, self.now)
-        for pod in self.api.pods.values():
-            self.shim.handle_object(PODS, "added", pod, self.now)
+        for obj in self.api.list_objects():
+            self._give("added", obj)
         self.shim.handle_listed(self.now)
         self.take()
         self.register()
@@ -302,11 +328,12 @@ class World:
         if self.api.watch[kind]:
             event, obj = self.api.watch[kind].popleft()
             for _ in range(2 if twice else 1):
-                if isinstance(obj, Pod):
-                    self.shim.handle_object(PODS, event, obj, self.now)
-                elif isinstance(obj, Node):
-                    self.shim.handle_object(NODES, event, obj, self.now)
+                self._give(event, obj)
             self.take()
+
+    def _give(self, event: Event, obj: Object) -> None:
+        kind = next(one for one in KINDS if isinstance(obj, one.struct))
+        self.shim.handle_object(kind, event, obj, self.now)
 
     def step_write(self, number: int = 0, fault: str = "") -> None:
         """Execute a write. A fault `lost` loses the answer, `unreached` the request, `refused` refuses it for good."""
@@ -366,6 +393,8 @@ class World:
             if not (self.to_core or self.from_core or self.writes or self.outcomes or any(self.api.watch.values())):
                 if kubelets and any(one.metadata.deletion_timestamp for one in self.api.pods.values()):
                     self.step_kubelets()
+                elif self.api.step_controllers():
+                    continue
                 elif self.is_at_rest and self.shim.next_deadline == float("inf"):
                     return
                 elif self.is_at_rest:
