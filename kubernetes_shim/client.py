@@ -256,15 +256,13 @@ class KubernetesClient:
         *,
         page: int = PAGE,
         field_selector: str = "",
-        label_selector: str = "",
     ) -> Listing[_O]:
         """Return all objects of a kind, read in pages of one moment.
 
         Raises:
             KubernetesError: the API server refuses the request.
         """
-        selectors = {"fieldSelector": field_selector, "labelSelector": label_selector}
-        chosen = {name: value for name, value in selectors.items() if value}
+        chosen = {"fieldSelector": field_selector} if field_selector else {}
         path, found = build_path(kind, namespace), list[_O]()
         query: dict[str, str] = {**chosen, "limit": str(page)}
         while True:

@@ -79,12 +79,11 @@ CLUSTER_KINDS: Final[tuple[Kind[Object], ...]] = (
     objects.CSI_DRIVERS,
     objects.CSI_STORAGE_CAPACITIES,
     objects.VOLUME_ATTACHMENTS,
-    objects.SERVICES,
-    objects.REPLICATION_CONTROLLERS,
-    objects.REPLICA_SETS,
-    objects.STATEFUL_SETS,
 )
-"""The kinds that are followed in all namespaces, besides pods. Config maps are followed in the own namespace."""
+"""The kinds that are followed in all namespaces, besides pods. Config maps are followed in the own namespace. YuniKorn
+also follows services, replication controllers, replica sets and stateful sets, from which kube-scheduler takes
+constraints of spreading that are preferences only: they refuse no node.
+"""
 
 RUNNING_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
 """The pods that are followed. The API server reports one that ends as deleted, which it is for a scheduler: those that

@@ -455,30 +455,6 @@ class VolumeAttachment(Object, frozen=True, kw_only=True):
 # Workloads and services: their selectors are those of the default topology spread ------------------------------------
 
 
-class WorkloadSpec(Part, frozen=True):
-    """The selector of a replica set or stateful set."""
-
-    selector: LabelSelector | None = None
-
-
-class Workload(Object, frozen=True, kw_only=True):
-    """A replica set or stateful set."""
-
-    spec: WorkloadSpec = field(default_factory=WorkloadSpec)
-
-
-class ServiceSpec(Part, frozen=True):
-    """The selector of a service or replication controller: labels and values."""
-
-    selector: dict[str, str] = field(default_factory=dict)
-
-
-class Service(Object, frozen=True, kw_only=True):
-    """A service or replication controller."""
-
-    spec: ServiceSpec = field(default_factory=ServiceSpec)
-
-
 class LeaseSpec(Part, frozen=True):
     """The holder of a lease, its duration, and how often it changed hands."""
 
@@ -535,10 +511,6 @@ CSI_NODES: Final = Kind(CsiNode, "/apis/storage.k8s.io/v1", "csinodes", namespac
 CSI_DRIVERS: Final = Kind(CsiDriver, "/apis/storage.k8s.io/v1", "csidrivers", namespaced=False)
 CSI_STORAGE_CAPACITIES: Final = Kind(CsiStorageCapacity, "/apis/storage.k8s.io/v1", "csistoragecapacities")
 VOLUME_ATTACHMENTS: Final = Kind(VolumeAttachment, "/apis/storage.k8s.io/v1", "volumeattachments", namespaced=False)
-SERVICES: Final = Kind(Service, "/api/v1", "services")
-REPLICATION_CONTROLLERS: Final = Kind(Service, "/api/v1", "replicationcontrollers")
-REPLICA_SETS: Final = Kind(Workload, "/apis/apps/v1", "replicasets")
-STATEFUL_SETS: Final = Kind(Workload, "/apis/apps/v1", "statefulsets")
 LEASES: Final = Kind(Lease, "/apis/coordination.k8s.io/v1", "leases")
 SECRETS: Final = Kind(Secret, "/api/v1", "secrets")
 MUTATING_WEBHOOKS: Final = Kind(
