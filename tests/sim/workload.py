@@ -25,9 +25,10 @@ from common.rm_messages import (
     RemoveApplicationRequest,
 )
 from common.session import EncodedMessage
+from partition_worker.engine.predicates.evaluation import PARTITION_SCOPE, SCOPE
 from tests.sim.configurations import LEAVES, REFUSED
 from tests.sim.hearing import foreign_release, releases
-from tests.sim.rm import ResourceManager
+from tests.sim.rm import ResourceManager, hash_of
 from tests.sim.site import Application, Node, Phase, Pod, Site, foreign, node_info, submission
 
 NODES_MAX: Final = 5
@@ -171,14 +172,16 @@ class Workload:
         asked: list[Allocation] = []
         for _ in range(min(count, PODS_MAX - len(site.pods))):
             queue = site.applications[name].submission.queue_name
+            key = f"k{rm.cluster.number()}"
             pod = Pod(
-                key=f"k{rm.cluster.number()}",
+                key=key,
                 application=name,
                 resources={"vcore": 1000} if group or placeholder else self._amount(),
                 group="g" if placeholder else group,
                 placeholder=placeholder,
                 priority=self.rng.choice((0, 0, 0, 1)),
                 preempts=queue == "root.high",
+                tags={SCOPE: PARTITION_SCOPE} if hash_of(key) % 2 else {},
             )
             site.pods[pod.key] = pod
             asked.append(pod.message(site.partition))
