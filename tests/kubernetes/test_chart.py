@@ -139,13 +139,18 @@ class Container:
     def log(self) -> str:
         return self._log.read_text()
 
-    def write_token(self) -> str:
-        """Replace the token by a new one, which counts as long as the pod is there, as a kubelet does."""
-        (pod, *_) = [
+    def list_pods(self) -> list[Json]:
+        """Return the pods with this service account that stay."""
+        pods = self._plane.list("pods", NAMESPACE)
+        return [
             one
-            for one in self._plane.list("pods", NAMESPACE)
+            for one in pods
             if one["spec"]["serviceAccountName"] == self._account and "deletionTimestamp" not in one["metadata"]
         ]
+
+    def write_token(self) -> str:
+        """Replace the token by a new one, which counts as long as the pod is there, as a kubelet does."""
+        pod = self.list_pods()[0]
         bound = {"kind": "Pod", "apiVersion": "v1", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"boundObjectRef": bound}}
         path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{self._account}/token"
@@ -243,7 +248,7 @@ def test_a_token_that_is_refused_is_read_again(plane: ControlPlane, node: str, t
         shim.running("k8s-shim", "--connect", core.announced()["native"]),
     ):
         plane.request("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/yunishard-scheduler-0", {"gracePeriodSeconds": 0})
-        eventually(lambda: plane.get("pods", "yunishard-scheduler-0", NAMESPACE), what="no other pod")
+        eventually(shim.list_pods, what="no other pod")
         assert shim.write_token() != first
         eventually(is_refused, what="the API server accepts the token of a pod that is gone")
         plane.wait_until_bound([plane.create("pods", build_pod("later", SITE, app="later"))])

@@ -25,7 +25,9 @@ partitions:
     placementrules: [{name: tag, value: namespace, create: true}]
     queues: [{name: root, submitacl: "*"}]
 """
-GANG = [{"name": "g", "minMember": 3, "minResource": {"cpu": "100m", "memory": "64Mi"}}]
+SITE = {"site": NAMESPACE}
+"""The label of the nodes of this test, on a cluster with others."""
+GANG = [{"name": "g", "minMember": 3, "minResource": {"cpu": "100m", "memory": "64Mi"}, "nodeSelector": SITE}]
 ANNOTATIONS = {
     "yunikorn.apache.org/task-groups": json.dumps(GANG),
     "yunikorn.apache.org/task-group-name": "g",
@@ -39,7 +41,7 @@ def nodes(plane: ControlPlane) -> Iterator[None]:
     data = {"queues.yaml": QUEUES}
     plane.create("configmaps", {"metadata": {"name": "yunikorn-configs", "namespace": NAMESPACE}, "data": data})
     names = [f"{NAMESPACE}-{number}" for number in range(4)]
-    plane.create_all("nodes", [build_node(name, labels={"site": NAMESPACE}) for name in names])
+    plane.create_all("nodes", [build_node(name, labels=SITE) for name in names])
     yield
     plane.delete_all("pods", NAMESPACE)
     for name in names:
@@ -63,12 +65,15 @@ class Scheduler:
         }
 
     def create(self, name: str, **changes: object) -> Json:
-        pod = build_pod(name, NAMESPACE, nodeSelector={"site": NAMESPACE}, **{"app": "app", **changes})
+        pod = build_pod(name, NAMESPACE, nodeSelector=SITE, **{"app": "app", **changes})
         return self._plane.create("pods", pod)
 
     def expect_all_pods(self) -> None:
         """Wait until the scheduler has exactly the pods that have a node."""
-        eventually(lambda: self.allocations() == find_places(self._plane), what="another state than the API server")
+        try:
+            eventually(lambda: self.allocations() == find_places(self._plane))
+        except AssertionError:
+            assert self.allocations() == find_places(self._plane), "another state than the API server"
 
 
 @contextmanager
