@@ -29,11 +29,9 @@ from kubernetes_shim.process import (
 )
 from kubernetes_shim.settings import CONFIG_MAPS_READ, Settings, read_config_map
 from kubernetes_shim.shim import Shim
-from yunishard.cli import check_by
+from yunishard.cli import ADDRESS_DEFAULT, add_core_options
 from yunishard.client import split_addresses
 from yunishard.connection import ADDRESS
-
-ADDRESS_DEFAULT: Final = "tcp://127.0.0.1:9090"
 
 LEASE_DEFAULT: Final = "yunishard-k8s-shim"
 
@@ -41,17 +39,7 @@ LEASE_DEFAULT: Final = "yunishard-k8s-shim"
 def add_k8s_shim_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `yunishard k8s-shim`."""
     add = parser.add_argument
-    about = f"the native port of the core, or several of them with commas between (default: {ADDRESS_DEFAULT})"
-    add(
-        "--connect",
-        dest="address",
-        type=check_by(_check_addresses),
-        default=ADDRESS_DEFAULT,
-        metavar="ADDRESS",
-        help=about,
-    )
-    about = "the RM's secret key file; the core's server.key is in the same directory (default: $YUNISHARD_KEYS)"
-    add("--keys", metavar="FILE", help=about)
+    add_core_options(parser, _check_addresses)
     add_cluster_options(parser, contents="the config maps and the lease")
     about = f"the lease that the active one of several shims holds (default: {LEASE_DEFAULT})"
     add("--lease", metavar="NAME", default=LEASE_DEFAULT, help=about)

@@ -121,6 +121,39 @@ def check_by(parse: Callable[[str], object]) -> Callable[[str], str]:
     return check
 
 
+ADDRESS_DEFAULT: Final = "tcp://127.0.0.1:9090"
+"""The native port of a core on this host."""
+
+CONNECT_ABOUT: Final = "the native port of the core, or several of them with commas between"
+
+
+def add_core_options(
+    parser: argparse.ArgumentParser,
+    check: Callable[[str], object],
+    *,
+    where: argparse._ActionsContainer | None = None,
+    about: str = CONNECT_ABOUT,
+) -> None:
+    """Add `--connect` and `--keys`, by which an RM reaches the core.
+
+    Args:
+        parser: The parser of the command.
+        check: Raises ValueError for a text that names no addresses.
+        where: The group of `--connect`, if it has one.
+        about: The help of `--connect`, without the default.
+    """
+    (where or parser).add_argument(
+        "--connect",
+        dest="address",
+        type=check_by(check),
+        default=ADDRESS_DEFAULT,
+        metavar="ADDRESS",
+        help=f"{about} (default: {ADDRESS_DEFAULT})",
+    )
+    about = "the RM's secret key file; the core's server.key is in the same directory (default: $YUNISHARD_KEYS)"
+    parser.add_argument("--keys", metavar="FILE", help=about)
+
+
 Run = Callable[[argparse.Namespace], int]
 
 

@@ -15,13 +15,13 @@ from common.names import RM_ID
 from common.simulated_nodes import NODE_RESOURCES, NODES_MAX, name_simulated_nodes, parse_node_resources
 from common.text_formats import format_count, parse_duration
 from common.wire import NEVER
-from yunishard.cli import CommandFailed, CommandUnusable, check_by, parse_whole
+from yunishard.cli import CommandFailed, CommandUnusable, add_core_options, check_by, parse_whole
 from yunishard.client import ResourceManager, connect, split_addresses
 from yunishard.exceptions import KeyFileError, RegistrationRefused, SessionLost
 from yunishard.fake_rm import workload
 from yunishard.fake_rm.machine import FakeNodes, FakeRM
 from yunishard.fake_rm.workload import Workload, build_configuration, find_rate
-from yunishard.replay.run import ADDRESS_DEFAULT, send_batch
+from yunishard.replay.run import send_batch
 from yunishard.replay.user_queues import UserQueues, read_user_queues
 
 RM_ID_DEFAULT: Final = "fake"
@@ -68,17 +68,7 @@ def add_fake_rm_arguments(parser: argparse.ArgumentParser) -> None:
     about = "end after this time (default: at Ctrl-C)"
     add("--duration", type=_parse_time, default=NEVER, metavar="DURATION", help=about)
     add("--rm-id", type=_parse_rm_id, default=RM_ID_DEFAULT, metavar="ID", help=f"(default: {RM_ID_DEFAULT})")
-    about = f"the native port of the core, or several of them with commas between (default: {ADDRESS_DEFAULT})"
-    add(
-        "--connect",
-        dest="address",
-        type=check_by(split_addresses),
-        default=ADDRESS_DEFAULT,
-        metavar="ADDRESS",
-        help=about,
-    )
-    about = "the RM's secret key file; the core's server.key is in the same directory (default: $YUNISHARD_KEYS)"
-    add("--keys", metavar="FILE", help=about)
+    add_core_options(parser, split_addresses)
 
 
 def run_fake_rm(args: argparse.Namespace) -> int:

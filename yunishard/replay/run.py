@@ -21,7 +21,7 @@ from typing import Final
 
 from common.names import RM_ID
 from common.wire import NEVER
-from yunishard.cli import COMMANDS, NOT_DONE, CommandFailed, CommandUnusable, check_by, parse_whole
+from yunishard.cli import COMMANDS, NOT_DONE, CommandFailed, CommandUnusable, add_core_options, parse_whole
 from yunishard.client import ResourceManager, connect, split_addresses
 from yunishard.exceptions import KeyFileError, RegistrationRefused, ResyncFailed, SessionLost
 from yunishard.replay import result_folder, workload
@@ -30,8 +30,6 @@ from yunishard.replay.report import WAITS, Progress, format_json, format_text, o
 from yunishard.replay.user_queues import read_user_queues
 
 # The command ---------------------------------------------------------------------------------------------------------
-
-ADDRESS_DEFAULT: Final = "tcp://127.0.0.1:9090"
 
 
 def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,18 +62,9 @@ def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
     where = parser.add_mutually_exclusive_group()
     about = (
         "the native port of a running core, or several of them with commas between: the replay continues at the next "
-        f"one when the present one fails (default: {ADDRESS_DEFAULT})"
+        "one when the present one fails"
     )
-    where.add_argument(
-        "--connect",
-        dest="address",
-        type=check_by(split_addresses),
-        default=ADDRESS_DEFAULT,
-        metavar="ADDRESS",
-        help=about,
-    )
-    about = "the RM's secret key file; the core's server.key is in the same directory (default: $YUNISHARD_KEYS)"
-    add("--keys", metavar="FILE", help=about)
+    add_core_options(parser, split_addresses, where=where, about=about)
     about = "start a core for this replay, and stop it afterwards"
     where.add_argument("--local", dest="address", action="store_const", const="", help=about)
 
