@@ -24,7 +24,8 @@ from common.resources import QuantityError
 from common.rm_messages import AddApplicationRequest, RemoveApplicationRequest
 from kubernetes_shim import gangs, tasks
 from kubernetes_shim.actions import LogProblem
-from kubernetes_shim.objects import Namespace, Pod, Quantities, decode_object
+from kubernetes_shim.annotations import decode_annotation
+from kubernetes_shim.objects import Namespace, Pod, Quantities
 from kubernetes_shim.pods import (
     DOMAIN,
     SCHEDULING_PARAMETERS,
@@ -37,7 +38,13 @@ from kubernetes_shim.pods import (
 )
 from kubernetes_shim.quantities import convert_quantities
 from kubernetes_shim.state import GANG_SCHEDULING, Application, ApplicationState, ShimState, Task, TaskState
-from kubernetes_shim.task_groups import TaskGroupsError, read_gang_parameters, read_task_groups, sum_placeholders
+from kubernetes_shim.task_groups import (
+    TaskGroupsError,
+    describe_unknown_keys,
+    read_gang_parameters,
+    read_task_groups,
+    sum_placeholders,
+)
 
 FORCE: Final = "application.create.force"
 """The tag that lets an application with running pods into the recovery queue if no other queue takes it."""
@@ -88,6 +95,8 @@ def _create(state: ShimState, pod: Pod, application_id: str) -> Application:
             groups = read_task_groups(pod)
         except TaskGroupsError as error:
             state.emit_pod_event(pod, "TaskGroupsError", str(error), reason=GANG_SCHEDULING, kind="Warning")
+    if unknown := describe_unknown_keys(pod, with_gang=not state.settings.disable_gang_scheduling):
+        state.emit_pod_event(pod, "UnknownKeys", unknown, kind="Warning")
     tags = {
         "namespace": pod.metadata.namespace,
         FORCE: "false",
@@ -137,7 +146,7 @@ def _describe_namespace(state: ShimState, namespace: Namespace | None) -> dict[s
 
 def _read_quota(marks: Mapping[str, str]) -> str:
     if text := marks.get(f"{DOMAIN}namespace.quota", ""):
-        return _format_resources(decode_object(text, Quantities))
+        return _format_resources(decode_annotation(text, Quantities))
     older = {kind: marks.get(f"{DOMAIN}namespace.max.{kind}", "") for kind in ("cpu", "memory")}
     found: Quantities = {kind: text for kind, text in older.items() if text}
     return _format_resources(found) if found else ""
@@ -145,7 +154,7 @@ def _read_quota(marks: Mapping[str, str]) -> str:
 
 def _read_guaranteed(marks: Mapping[str, str]) -> str:
     text = marks.get(f"{DOMAIN}namespace.guaranteed", "")
-    return _format_resources(decode_object(text, Quantities)) if text else ""
+    return _format_resources(decode_annotation(text, Quantities)) if text else ""
 
 
 def _format_resources(quantities: Quantities) -> str:

@@ -528,7 +528,7 @@ _T = TypeVar("_T")
 
 
 def decode_object(data: bytes | str | Raw, kind: type[_T]) -> _T:
-    """Decode an object, an answer with objects in it, or the JSON in an annotation.
+    """Decode an object, or an answer with objects in it.
 
     API servers before 1.34 write `"creationTimestamp": null` into new objects and pod templates, and all of them write
     some absent lists as `null`. The structs do not have that: only then the data are decoded a second time.

@@ -16,7 +16,8 @@ from msgspec import DecodeError, Struct, field
 from common.messages import Resources
 from common.resources import CORES, plus, saturate
 from common.rm_messages import PreemptionPolicy, UserGroupInformation
-from kubernetes_shim.objects import Container, ContainerStatus, Pod, PriorityClass, decode_object
+from kubernetes_shim.annotations import decode_annotation
+from kubernetes_shim.objects import Container, ContainerStatus, Pod, PriorityClass
 from kubernetes_shim.quantities import convert_quantities
 
 DOMAIN: Final = "yunikorn.apache.org/"
@@ -112,7 +113,9 @@ def describe_conflicts(pod: Pod) -> str:
     return "; ".join(texts)
 
 
-class _UserInfo(Struct):
+class UserInfo(Struct, frozen=True, omit_defaults=True):
+    """The content of the annotation with the user."""
+
     user: str = ""
     groups: list[str] = field(default_factory=list)
 
@@ -122,7 +125,7 @@ def find_user(pod: Pod) -> UserGroupInformation:
     text = pod.metadata.annotations.get(USER_INFO, "")
     if text:
         try:
-            info = decode_object(text, _UserInfo)
+            info = decode_annotation(text, UserInfo)
         except DecodeError:
             return UserGroupInformation(user=NOBODY)
         if info.user:

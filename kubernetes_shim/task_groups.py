@@ -5,14 +5,15 @@ Not here: when placeholders are created and deleted (`gangs.py`).
 
 import hashlib
 import re
-from collections.abc import Collection, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import Annotated, Final, NamedTuple, TypedDict
 
-from msgspec import DecodeError, Struct, field
+from msgspec import DecodeError, Meta, Struct, field
 
 from common.messages import INT64_MAX, Resources
 from common.resources import QuantityError, plus, saturate
-from kubernetes_shim.objects import Pod, Quantities, decode_object
+from kubernetes_shim.annotations import decode_annotation, describe_unknown_key, list_unknown_keys
+from kubernetes_shim.objects import Pod, Quantities
 from kubernetes_shim.pods import (
     APPLICATION_ID,
     PLACEHOLDER,
@@ -21,6 +22,8 @@ from kubernetes_shim.pods import (
     SCHEDULING_PARAMETERS,
     TASK_GROUP,
     TASK_GROUPS,
+    USER_INFO,
+    UserInfo,
 )
 from kubernetes_shim.quantities import convert_quantities
 
@@ -43,23 +46,105 @@ _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 _SUFFIX_LENGTH: Final = 10
 
 
+# The parts of a pod's specification that a group may have, complete, as they become those of its placeholders. The
+# structs of `objects.py` have only what the shim reads.
+
+_Int32 = Annotated[int, Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
+_Int64 = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+
+
+class _Requirement(TypedDict, total=False):
+    key: str
+    operator: str
+    values: list[str]
+
+
+class _LabelSelector(TypedDict, total=False):
+    matchLabels: dict[str, str]
+    matchExpressions: list[_Requirement]
+
+
+class _NodeTerm(TypedDict, total=False):
+    matchExpressions: list[_Requirement]
+    matchFields: list[_Requirement]
+
+
+class _NodeSelector(TypedDict, total=False):
+    nodeSelectorTerms: list[_NodeTerm]
+
+
+class _PreferredNodeTerm(TypedDict, total=False):
+    weight: _Int32
+    preference: _NodeTerm
+
+
+class _NodeAffinity(TypedDict, total=False):
+    requiredDuringSchedulingIgnoredDuringExecution: _NodeSelector | None
+    preferredDuringSchedulingIgnoredDuringExecution: list[_PreferredNodeTerm]
+
+
+class _PodTerm(TypedDict, total=False):
+    labelSelector: _LabelSelector | None
+    namespaces: list[str]
+    topologyKey: str
+    namespaceSelector: _LabelSelector | None
+    matchLabelKeys: list[str]
+    mismatchLabelKeys: list[str]
+
+
+class _PreferredPodTerm(TypedDict, total=False):
+    weight: _Int32
+    podAffinityTerm: _PodTerm
+
+
+class _PodAffinity(TypedDict, total=False):
+    requiredDuringSchedulingIgnoredDuringExecution: list[_PodTerm]
+    preferredDuringSchedulingIgnoredDuringExecution: list[_PreferredPodTerm]
+
+
+class _Affinity(TypedDict, total=False):
+    nodeAffinity: _NodeAffinity | None
+    podAffinity: _PodAffinity | None
+    podAntiAffinity: _PodAffinity | None
+
+
+class _Toleration(TypedDict, total=False):
+    key: str
+    operator: str
+    value: str
+    effect: str
+    tolerationSeconds: _Int64 | None
+
+
+class _TopologySpreadConstraint(TypedDict, total=False):
+    maxSkew: _Int32
+    topologyKey: str
+    whenUnsatisfiable: str
+    labelSelector: _LabelSelector | None
+    minDomains: _Int32 | None
+    nodeAffinityPolicy: str | None
+    nodeTaintsPolicy: str | None
+    matchLabelKeys: list[str]
+
+
 class TaskGroup(Struct, frozen=True, rename="camel"):
-    """Equal pods that are to run at the same time. Fields that only placeholders need are kept as they were written."""
+    """Equal pods that are to run at the same time."""
 
     name: str = ""
-    min_member: int = 0
-    min_resource: Quantities = field(default_factory=dict)
+    min_member: _Int32 = 0
+    min_resource: Quantities | None = None
+    """None if the group does not have the key; a group whose pods request nothing has an empty map."""
     node_selector: dict[str, str] = field(default_factory=dict)
-    tolerations: list[dict[str, object]] = field(default_factory=list)
-    affinity: dict[str, object] | None = None
-    topology_spread_constraints: list[dict[str, object]] = field(default_factory=list)
+    tolerations: list[_Toleration] = field(default_factory=list)
+    affinity: _Affinity | None = None
+    topology_spread_constraints: list[_TopologySpreadConstraint] = field(default_factory=list)
     labels: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
 
     @property
     def resources(self) -> Resources:
         """The amounts that one placeholder takes."""
-        return plus(convert_quantities(self.min_resource), {"pods": 1})
+        return plus(convert_quantities(self.min_resource or {}), {"pods": 1})
 
 
 class TaskGroupsError(ValueError):
@@ -76,7 +161,7 @@ def read_task_groups(pod: Pod) -> list[TaskGroup]:
     if not text:
         return []
     try:
-        groups = decode_object(text, list[TaskGroup])
+        groups = decode_annotation(text, list[TaskGroup])
     except DecodeError as error:
         raise TaskGroupsError(f"annotation {TASK_GROUPS}: expected a JSON list of task groups: {error}") from None
     for number, group in enumerate(groups):
@@ -85,7 +170,7 @@ def read_task_groups(pod: Pod) -> list[TaskGroup]:
             raise TaskGroupsError(f"{place}: expected a name")
         if group.min_member <= 0:
             raise TaskGroupsError(f"{place}: expected a minMember above 0, got {group.min_member}")
-        if not group.min_resource:
+        if group.min_resource is None:
             raise TaskGroupsError(f"{place}: expected amounts in minResource")
         try:
             convert_quantities(group.min_resource)
@@ -94,6 +179,27 @@ def read_task_groups(pod: Pod) -> list[TaskGroup]:
     if sum(group.min_member for group in groups) > MEMBERS_MAX:
         raise TaskGroupsError(f"annotation {TASK_GROUPS}: expected at most {MEMBERS_MAX} members in all groups")
     return groups
+
+
+def describe_unknown_keys(pod: Pod, *, with_gang: bool) -> str:
+    """Return a warning that names the keys in annotations which mean nothing; those of gangs only if `with_gang`."""
+    annotations, texts = pod.metadata.annotations, []
+    for annotation, kind in _JSON_ANNOTATIONS.items() if with_gang else ((USER_INFO, UserInfo),):
+        if text := annotations.get(annotation, ""):
+            texts += [f"annotation {annotation}: {one}" for one in list_unknown_keys(text, kind)]
+    for pair in annotations.get(SCHEDULING_PARAMETERS, "").split() if with_gang else ():
+        if (key := pair.partition("=")[0]) not in _GANG_PARAMETERS:
+            texts.append(f"annotation {SCHEDULING_PARAMETERS}: {describe_unknown_key(key, _GANG_PARAMETERS)}")
+            break  # the rest is probably of the same kind
+    return "; ".join(texts)
+
+
+_JSON_ANNOTATIONS: Final[Mapping[str, type[object]]] = {USER_INFO: UserInfo, TASK_GROUPS: list[TaskGroup]}
+"""The annotations of pods that are JSON. Those of namespaces are maps, which may have any keys."""
+
+_TIMEOUT_KEY: Final = "placeholderTimeoutInSeconds"
+_STYLE_KEY: Final = "gangSchedulingStyle"
+_GANG_PARAMETERS: Final = (_TIMEOUT_KEY, _STYLE_KEY)
 
 
 class GangParameters(NamedTuple):
@@ -109,9 +215,9 @@ def read_gang_parameters(pod: Pod) -> GangParameters:
     timeout, style = 0, SOFT
     for pair in pod.metadata.annotations.get(SCHEDULING_PARAMETERS, "").split():
         key, _, value = pair.partition("=")
-        if key == "placeholderTimeoutInSeconds" and _TIMEOUT.fullmatch(value):
+        if key == _TIMEOUT_KEY and _TIMEOUT.fullmatch(value):
             timeout = min(int(value), TIMEOUT_S_MAX)
-        elif key == "gangSchedulingStyle":
+        elif key == _STYLE_KEY:
             style = value if value in (SOFT, HARD) else SOFT
     return GangParameters(timeout, style)
 
@@ -158,7 +264,8 @@ def build_placeholder(
         labels[QUEUE] = queue
     kept = {key: own[key] for key in (TASK_GROUPS, SCHEDULING_PARAMETERS) if key in own}
     annotations = {**group.annotations, **kept, PLACEHOLDER: "true", TASK_GROUP: group.name}
-    resources = {"requests": dict(group.min_resource), "limits": dict(group.min_resource)}
+    amounts = group.min_resource or {}
+    resources = {"requests": amounts, "limits": amounts}
     spec: dict[str, object] = {
         "schedulerName": SCHEDULER,
         "restartPolicy": "Never",

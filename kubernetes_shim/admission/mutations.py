@@ -25,6 +25,7 @@ from kubernetes_shim.admission.reviews import (
     ReviewError,
     Verdict,
 )
+from kubernetes_shim.annotations import decode_annotation
 from kubernetes_shim.objects import Namespace, ObjectMeta, Part, PriorityClass, decode_object
 from kubernetes_shim.pods import (
     ALLOW_PREEMPTION,
@@ -34,6 +35,7 @@ from kubernetes_shim.pods import (
     SCHEDULER,
     UNIQUE_MARK,
     USER_INFO,
+    UserInfo,
     generate_application_id,
 )
 from kubernetes_shim.settings import AdmissionSettings
@@ -233,18 +235,13 @@ def _review_changed_workload(request: AdmissionRequest, settings: AdmissionSetti
 # Users ----------------------------------------------------------------------------------------------------------------
 
 
-class _UserInfo(Struct, frozen=True, omit_defaults=True):
-    user: str = ""
-    groups: list[str] | None = None
-
-
 def _find_user_info(
     annotations: Mapping[str, str], submitter: RequestUser, settings: AdmissionSettings
 ) -> dict[str, str]:
     """Return the annotation to set, if there is none yet."""
     if USER_INFO in annotations or settings.bypass_auth:
         return {}
-    info = _UserInfo(submitter.username, submitter.groups or None)
+    info = UserInfo(submitter.username, submitter.groups)
     return {USER_INFO: msgspec.json.encode(info).decode()}
 
 
@@ -263,8 +260,8 @@ def _refuse_user_info(annotations: Mapping[str, str], submitter: RequestUser, se
             "in admissionController.accessControl.externalUsers, or a group of the user in externalGroups"
         )
     try:
-        msgspec.json.decode(annotations[USER_INFO], type=_UserInfo | None)
-    except (msgspec.DecodeError, RecursionError) as error:
+        decode_annotation(annotations[USER_INFO], UserInfo)
+    except msgspec.DecodeError as error:
         return f'the annotation {USER_INFO}: expected JSON as in {{"user": "a", "groups": ["b"]}}: {error}'
     return ""
 

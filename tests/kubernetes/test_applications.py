@@ -106,6 +106,25 @@ def test_a_gang_whose_time_is_over(site: Site, style: str) -> None:
         assert found["status"]["reason"] == "ResourceReservationTimeout"
 
 
+def test_the_keys_of_a_gang_may_have_any_case(site: Site) -> None:
+    site.add_nodes(1)
+    place = {"Key": "site", "Operator": "In", "Values": [site.name]}
+    required = {
+        "RequiredDuringSchedulingIgnoredDuringExecution": {"NodeSelectorTerms": [{"MatchExpressions": [place]}]}
+    }
+    group = {"Name": "a", "MinMember": 3, "MINRESOURCE": {"cpu": "100m", "memory": "64Mi"}, "nodeSelectors": {}}
+    groups = json.dumps([{**group, "Affinity": {"NodeAffinity": required}}])
+    pod = site.create("pod", annotations={f"{PREFIX}/task-group-name": "a", f"{PREFIX}/task-groups": groups})
+    site.plane.wait_until_bound([pod])
+    eventually(lambda: len(site.placeholders()) == 2)
+    for one in site.placeholders():
+        (term,) = one["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+            "nodeSelectorTerms"
+        ]
+        assert term == {"matchExpressions": [{"key": "site", "operator": "In", "values": [site.name]}]}
+    eventually(lambda: "UnknownKeys" in site.actions_of_events(pod))  # nodeSelectors
+
+
 def test_invalid_task_groups_are_ignored_with_an_event(site: Site) -> None:
     site.add_nodes(1)
     pod = site.create("pod", annotations={f"{PREFIX}/task-group-name": "a", f"{PREFIX}/task-groups": "[{]"})

@@ -58,6 +58,13 @@ def task_groups_cannot_be_read() -> World:
     return world
 
 
+def a_key_of_an_annotation_is_unknown() -> World:
+    world = with_nodes("n1")
+    world.api.set_pod(make_pod(labels=QUEUE, annotations={f"{Y}user.info": '{"usr": "sue"}'}))
+    world.settle()
+    return world
+
+
 def the_core_rejects_the_application() -> World:
     world = with_nodes("n1")
     world.api.set_pod(make_pod(labels={"queue": "root.unknown"}))
@@ -180,6 +187,7 @@ GANG = "GangScheduling"
         (a_gang_gets_no_room_in_time, "p1", "GangSchedulingFailed", GANG, "Warning"),
         (a_placeholder_cannot_be_created, "p1", "PlaceholderCreateFailed", GANG, "Warning"),
         (task_groups_cannot_be_read, "p1", "TaskGroupsError", GANG, "Warning"),
+        (a_key_of_an_annotation_is_unknown, "p1", "UnknownKeys", "UnknownKeys", "Warning"),
         (the_core_rejects_the_application, "p1", "ApplicationFailed", "ApplicationFailed", "Warning"),
         (the_core_rejects_the_application, "p1", "TaskFailed", "TaskFailed", "Warning"),
         (the_core_rejects_the_ask, "p1", "TaskRejected", "TaskRejected", "Warning"),

@@ -208,6 +208,17 @@ def test_placeholders_from_before_gang_scheduling_was_switched_off_are_deleted()
     assert world.placeholders == []
 
 
+def test_a_gang_whose_keys_are_written_in_another_case_has_placeholders() -> None:
+    world: World = with_nodes("n1")
+    group = '[{"Name": "g", "MINMEMBER": 2, "MinResource": {"cpu": "500m"}, "Toleration\u017f": [{"Key": "gpu"}]}]'
+    marks = {f"{Y}task-groups": group, f"{Y}task-group-name": "g", f"{Y}user.info": '{"User": "sue"}'}
+    world.api.set_pod(make_pod("p1", labels={"queue": "root.a"}, annotations=marks))
+    world.settle()
+    assert len(world.placeholders) == 1  # the pod has taken the place of the other one
+    assert world.placeholders[0].spec.tolerations[0].key == "gpu"
+    assert not {"TaskGroupsError", "UnknownKeys"} & set(world.actions_of_events("p1"))
+
+
 def test_task_groups_that_cannot_be_read_are_reported_and_the_pod_runs_without_a_gang() -> None:
     world: World = with_nodes("n1")
     world.api.set_pod(make_pod("p1", labels={"queue": "root.a"}, annotations={f"{Y}task-groups": "["}))

@@ -7,6 +7,7 @@ from kubernetes_shim.task_groups import (
     GangParameters,
     TaskGroupsError,
     build_placeholder,
+    describe_unknown_keys,
     list_missing,
     name_placeholder,
     read_gang_parameters,
@@ -41,7 +42,7 @@ def test_task_groups_are_read_from_the_annotation() -> None:
         ("[" * 100_000, "expected a JSON list of task groups: the JSON is nested too deeply"),
         (json.dumps([{**GROUP, "name": ""}]), "task group 0 (without a name): expected a name"),
         (json.dumps([{**GROUP, "minMember": 0}]), "task group 0 (g): expected a minMember above 0, got 0"),
-        (json.dumps([{**GROUP, "minResource": {}}]), "expected amounts in minResource"),
+        (json.dumps([{**GROUP, "minResource": None}]), "expected amounts in minResource"),
         (json.dumps([{**GROUP, "minResource": {"cpu": "much"}}]), "minResource: cpu: 'much' is not a quantity"),
         (json.dumps([{**GROUP, "minMember": 10_001}]), "expected at most 10000 members in all groups"),
     ],
@@ -66,6 +67,49 @@ def test_task_groups_that_cannot_be_used_are_refused_with_the_reason(text: str, 
 )
 def test_pairs_of_gang_parameters_that_cannot_be_read_are_skipped(text: str, parameters: GangParameters) -> None:
     assert read_gang_parameters(make_pod(annotations={f"{Y}schedulingPolicyParameters": text})) == parameters
+
+
+@pytest.mark.parametrize(
+    ("annotations", "expected"),
+    [
+        (
+            {"task-groups": '[{"Name": "g", "minMembers": 2, "affinity": {"nodeafinity": {}}}]'},
+            [
+                "annotation Y/task-groups: 'minMembers' in [0] is ignored: did you mean 'minMember'?",
+                "annotation Y/task-groups: 'nodeafinity' in [0].affinity is ignored: did you mean 'nodeAffinity'?",
+            ],
+        ),
+        (
+            {"user.info": '{"usr": "sue", "x": 1}'},
+            [
+                "annotation Y/user.info: 'usr' is ignored: did you mean 'user'?",
+                "annotation Y/user.info: 'x' is ignored: known are user, groups",
+            ],
+        ),
+        (
+            {"schedulingPolicyParameters": "gangSchedulingStyle=Hard placeholdertimeoutinseconds=3"},
+            [
+                (
+                    "annotation Y/schedulingPolicyParameters: 'placeholdertimeoutinseconds' is ignored: "
+                    "did you mean 'placeholderTimeoutInSeconds'?"
+                )
+            ],
+        ),
+        ({"task-groups": "[", "user.info": '{"USER": "sue"}'}, []),
+        ({}, []),
+    ],
+)
+def test_unknown_keys_are_named_with_the_nearest_known_one(annotations: dict[str, str], expected: list[str]) -> None:
+    pod = make_pod(annotations={Y + key: text for key, text in annotations.items()})
+    assert describe_unknown_keys(pod, with_gang=True) == "; ".join(expected).replace("Y/", Y)
+    assert describe_unknown_keys(pod, with_gang=False) == "; ".join(
+        one.replace("Y/", Y) for one in expected if "user.info" in one
+    )
+
+
+def test_placeholders_of_a_group_without_requests_take_only_their_place() -> None:
+    (group,) = read_task_groups(make_pod(annotations=groups({**GROUP, "minResource": {}})))
+    assert group.resources == {"pods": 1}
 
 
 def test_all_placeholders_of_an_application_are_summed() -> None:
@@ -100,7 +144,7 @@ def test_a_placeholder_has_the_constraints_of_its_group_and_belongs_to_the_origi
             "nodeSelector": {"zone": "a"},
             "tolerations": [toleration],
             "labels": {"l": "1"},
-            "affinity": {"x": {}},
+            "Affinity": {"PodAntiAffinity": {}, "x": {}},
         }
     )
     origin = make_pod(
@@ -146,6 +190,6 @@ def test_a_placeholder_has_the_constraints_of_its_group_and_belongs_to_the_origi
         "tolerations": [toleration],
         "topologySpreadConstraints": [],
         "imagePullSecrets": [{"name": "s"}],
-        "affinity": {"x": {}},
+        "affinity": {"podAntiAffinity": {}},
         "priorityClassName": "high",
     }
