@@ -16,7 +16,7 @@ Not here: the format of the allow-list (`common/curve_keys.py`), answers to refu
 
 import logging
 import ssl
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -88,15 +88,6 @@ class Authorizer:
         elif rm_id not in certified:
             permitted = ", ".join(f'"{name}"' for name in certified) or "nobody"
             raise StatusError(StatusKind.NOT_PERMITTED.make(permitted=permitted, rm_id=rm_id))
-
-
-def read_rm_ids(auth_context: Mapping[str, Iterable[bytes]]) -> tuple[str, ...] | None:
-    """Return the RM ids in the certificate of a caller, from gRPC's authentication context; None without one."""
-    if not auth_context.get("x509_pem_cert"):
-        return None
-    names = [name for kind in ("peer_dns", "peer_uri") for name in auth_context.get(kind, ())]
-    names = names or list(auth_context.get("x509_common_name", ()))
-    return tuple(dict.fromkeys(name.decode(errors="replace") for name in names))
 
 
 def make_credentials(cert: Path, key: Path, client_ca: Path | None) -> grpc.ServerCredentials:

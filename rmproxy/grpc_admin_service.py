@@ -25,10 +25,10 @@ from common.rm_messages import ConfigurationUpdated, Left, Refused, UpdateConfig
 from common.wire import WireError
 from rmproxy import grpc_streams
 from rmproxy.admin import admin_pb2 as pb
-from rmproxy.authentication import Authorizer, read_rm_ids
+from rmproxy.authentication import Authorizer
 from rmproxy.grpc_conversion import read_predicates
 from rmproxy.grpc_manager import GrpcRegistry, GrpcRm
-from rmproxy.grpc_streams import Context, Feed, Status, StatusError, StatusKind
+from rmproxy.grpc_streams import Context, Feed, Status, StatusError, StatusKind, read_rm_ids
 from rmproxy.si import scheduler_pb2 as si
 
 EVENTS_MAX: Final = 500
@@ -140,6 +140,7 @@ class AdminService:
 
     def __init__(self, registry: GrpcRegistry, authorizer: Authorizer) -> None:
         self._registry = registry
+        self._limits = registry.limits
         self._authorizer = authorizer
 
     def service(self) -> grpc.GenericRpcHandler:
@@ -147,38 +148,43 @@ class AdminService:
         return grpc.method_handlers_generic_handler(
             SERVICE,
             {
-                "UpdateConfiguration": grpc.unary_unary_rpc_method_handler(self._update_configuration),
-                "Events": grpc.unary_stream_rpc_method_handler(self._events),
+                "UpdateConfiguration": grpc.stream_unary_rpc_method_handler(self._update_configuration),
+                "Events": grpc.stream_stream_rpc_method_handler(self._events),
                 "Predicates": grpc.stream_stream_rpc_method_handler(self._predicates),
-                "SchedulingStates": grpc.unary_stream_rpc_method_handler(self._scheduling_states),
-                "Leave": grpc.unary_unary_rpc_method_handler(self._leave),
+                "SchedulingStates": grpc.stream_stream_rpc_method_handler(self._scheduling_states),
+                "Leave": grpc.stream_unary_rpc_method_handler(self._leave),
             },
         )
 
-    async def _update_configuration(self, data: bytes, context: Context) -> bytes:
+    async def _update_configuration(self, requests: AsyncIterator[bytes], context: Context) -> bytes:
         async with grpc_streams.abort_on_error(context):
+            data = await self._limits.read_request(requests, context)
             request = grpc_streams.parse_request(si.UpdateConfigurationRequest, lambda parsed: parsed, data)
             rm = await self._find_rm(context, request.rmID, "UpdateConfigurationRequest")
             wanted = replace(msgspec.convert(MessageToDict(request), UpdateConfiguration), rm_id=rm.session.rm_id)
             consequence = "which configuration is in force is not known: ask for it again"
-            answer = await _await_answer(rm.reconfigure(wanted), consequence)
+            with self._limits.hold_stream(context):
+                answer = await _await_answer(rm.reconfigure(wanted), consequence)
         assert isinstance(answer, ConfigurationUpdated), answer
         response = pb.UpdateConfigurationResponse(checksum=answer.checksum, partitions=answer.partitions)
         return response.SerializeToString()
 
-    async def _leave(self, data: bytes, context: Context) -> bytes:
+    async def _leave(self, requests: AsyncIterator[bytes], context: Context) -> bytes:
         async with grpc_streams.abort_on_error(context):
+            data = await self._limits.read_request(requests, context)
             request = grpc_streams.parse_request(pb.LeaveRequest, lambda parsed: parsed, data)
             rm = await self._find_rm(context, request.rm_id, "LeaveRequest")
             consequence = "whether the RM has left is not known: register again to be sure"
-            answer = await _await_answer(rm.leave(request.reason), consequence)
+            with self._limits.hold_stream(context):
+                answer = await _await_answer(rm.leave(request.reason), consequence)
         assert isinstance(answer, Left), answer
         return pb.LeaveResponse().SerializeToString()
 
     # Events ---------------------------------------------------------------------------------------------------------
 
-    async def _events(self, data: bytes, context: Context) -> None:
+    async def _events(self, requests: AsyncIterator[bytes], context: Context) -> None:
         async with grpc_streams.abort_on_error(context):
+            data = await self._limits.read_request(requests, context)
             request = grpc_streams.parse_request(pb.EventsRequest, lambda parsed: parsed, data)
             rm = await self._find_rm(context, request.rm_id, "EventsRequest")
             rm_id = rm.session.rm_id
@@ -194,7 +200,8 @@ class AdminService:
                 raise StatusError(Status(grpc.StatusCode.RESOURCE_EXHAUSTED, text))
             rm.event_streams += 1
             try:
-                await self._follow(rm, partition, request, context)
+                with self._limits.hold_stream(context):
+                    await self._follow(rm, partition, request, context)
             finally:
                 rm.event_streams -= 1
 
@@ -233,20 +240,22 @@ class AdminService:
     async def _predicates(self, answers: AsyncIterator[bytes], context: Context) -> None:
         async with grpc_streams.abort_on_error(context):
             rm_id = grpc_streams.rm_in_metadata(context)
-            if not rm_id and (data := await anext(answers, None)) is not None:
+            if not rm_id and (data := await self._limits.read_first(answers, context)) is not None:
                 rm_id = _parse_answer(data).rm_id
             rm = await self._find_rm(context, rm_id, "PredicatesAnswer")
             feed = rm.open_questions()
             reader = asyncio.create_task(_read_answers(rm, feed, answers))
             try:
-                await self._write_feed(rm, feed, context)
+                with self._limits.hold_stream(context):
+                    await self._write_feed(rm, feed, context)
             finally:
                 rm.close_questions(feed)
                 reader.cancel()
                 await asyncio.gather(reader, return_exceptions=True)
 
-    async def _scheduling_states(self, data: bytes, context: Context) -> None:
+    async def _scheduling_states(self, requests: AsyncIterator[bytes], context: Context) -> None:
         async with grpc_streams.abort_on_error(context):
+            data = await self._limits.read_request(requests, context)
             request = grpc_streams.parse_request(pb.SchedulingStatesRequest, lambda parsed: parsed, data)
             rm = await self._find_rm(context, request.rm_id, "SchedulingStatesRequest")
             if len(rm.feeds) >= EVENT_STREAMS_MAX:
@@ -255,7 +264,8 @@ class AdminService:
             feed = Feed(most=STATES_QUEUED_MAX)
             rm.feeds.add(feed)
             try:
-                await self._write_feed(rm, feed, context)
+                with self._limits.hold_stream(context):
+                    await self._write_feed(rm, feed, context)
             finally:
                 rm.feeds.discard(feed)
 
@@ -275,7 +285,7 @@ class AdminService:
         rm_id = named or grpc_streams.rm_in_metadata(context)
         self._authorizer.check(rm_id, read_rm_ids(context.auth_context()))
         session = grpc_streams.read_metadata(context, grpc_streams.SESSION_METADATA)
-        return await self._registry.find_or_take_over(rm_id, request, session)
+        return await self._registry.find_or_take_over(rm_id, request, session, peer=grpc_streams.read_peer(context))
 
 
 def _parse_answer(data: bytes) -> pb.PredicatesAnswer:

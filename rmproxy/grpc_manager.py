@@ -35,7 +35,17 @@ from rmproxy.grpc_conversion import (
     write_question,
     write_scheduling_states,
 )
-from rmproxy.grpc_streams import Feed, ResponseQueue, RmStream, Status, StatusError, StatusKind, make_refusal_status
+from rmproxy.grpc_streams import (
+    CallLimits,
+    Feed,
+    ResponseQueue,
+    RmStream,
+    Status,
+    StatusError,
+    StatusKind,
+    enter,
+    make_refusal_status,
+)
 from rmproxy.rm_sessions import GRPC
 
 RESPONSES_QUEUED_MAX: Final = 1024
@@ -420,6 +430,7 @@ class GrpcRegistry:
     """All RMs that are registered over gRPC. Once it is stopping it refuses all calls."""
 
     def __init__(self, deliver: Callable[[Incoming], None], new_session: Callable[[], str] = secrets.token_hex) -> None:
+        self.limits: Final = CallLimits()
         self._deliver = deliver
         self._new_session = new_session
         self._stopping = False
@@ -447,8 +458,11 @@ class GrpcRegistry:
             away = Header(kind=ManagerAway.__name__, rm=rm_id, session=header.session)
             self._deliver(Incoming(message.to, away, encode_body(ManagerAway())))
 
-    async def register(self, request: rm_messages.RegisterResourceManager, *, keeps_session: bool = False) -> GrpcRm:
-        """Register an RM, or register it again. With `keeps_session` it may continue at another proxy.
+    async def register(
+        self, request: rm_messages.RegisterResourceManager, *, keeps_session: bool = False, peer: str = ""
+    ) -> GrpcRm:
+        """Register an RM, or register it again. With `keeps_session` it may continue at another proxy; `peer` is the
+        caller, whose registrations are counted.
 
         Raises:
             StatusError: the registration failed.
@@ -456,9 +470,9 @@ class GrpcRegistry:
         self._check_ready(request.rm_id)
         session = Session(rm_id=request.rm_id, session=self._new_session())
         session.acknowledges_late = keeps_session
-        return await self._start(GrpcRm(request, session, self._deliver))
+        return await self._start(GrpcRm(request, session, self._deliver), peer)
 
-    async def find_or_take_over(self, rm_id: str, request: str, session: str) -> GrpcRm:
+    async def find_or_take_over(self, rm_id: str, request: str, session: str, *, peer: str = "") -> GrpcRm:
         """Return the RM with this id, and take its session over if it was at another proxy, or at this one before a
         restart. `session` is the key of its session; empty if the caller gives none.
 
@@ -473,17 +487,20 @@ class GrpcRegistry:
                 taken_over = Session(rm_id=rm_id, session=session)
                 taken_over.acknowledges_late = True
                 starting = GrpcRm(None, taken_over, self._deliver)
-                await self._start(starting)
+                await self._start(starting, peer)
             else:  # another stream of the RM takes it over already
                 await starting.concluded.wait()
         return self.find(rm_id, request)
 
-    async def _start(self, rm: GrpcRm) -> GrpcRm:
+    async def _start(self, rm: GrpcRm, peer: str) -> GrpcRm:
+        calls = self.limits.registrations
+        enter(calls, peer, "registrations")
         self._registering[rm.session.rm_id] = rm
         rm.start()
         outcome = asyncio.create_task(self._await_answer(rm))
         self._outcomes.add(outcome)
         outcome.add_done_callback(self._outcomes.discard)
+        outcome.add_done_callback(lambda _: calls.leave(peer))
         await asyncio.shield(outcome)
         if rm.status is not None:
             raise StatusError(rm.status)

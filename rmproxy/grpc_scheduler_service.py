@@ -21,7 +21,7 @@ from common.rm_messages import PREDICATES, PREEMPTION_PREDICATES, AllocationResp
 from common.transport import clock
 from common.wire import BODY_BYTES_MAX
 from rmproxy import grpc_conversion, grpc_streams
-from rmproxy.authentication import Authorizer, read_rm_ids
+from rmproxy.authentication import Authorizer
 from rmproxy.grpc_admin_service import AdminService
 from rmproxy.grpc_conversion import Response, Update
 from rmproxy.grpc_manager import GrpcRegistry, GrpcRm
@@ -33,6 +33,8 @@ from rmproxy.grpc_streams import (
     StatusError,
     StatusKind,
     parse_request,
+    read_peer,
+    read_rm_ids,
 )
 from rmproxy.si import scheduler_pb2 as pb
 
@@ -52,9 +54,6 @@ _log = logging.getLogger("core.rmproxy")
 
 
 SERVICE: Final = "si.v1.Scheduler"
-
-CALLS_MAX: Final = 4096
-"""Calls and streams that may be open at once; a further one is refused with RESOURCE_EXHAUSTED."""
 
 GRPC_CAPABILITIES: Final = (PREDICATES, PREEMPTION_PREDICATES)
 """Those that an RM may have over gRPC: it may read events without one, and there is no call for its state dump."""
@@ -89,6 +88,19 @@ STREAM_KINDS: Final = {
 """By the name of the call."""
 
 
+STREAMS_OF_CONNECTION_MAX: Final = 1024
+"""Calls and streams of one connection; the client keeps further ones back until one ends."""
+
+PENDING_MAX: Final = 8192
+"""Calls that have arrived and were not looked at yet, which takes about a millisecond each; gRPC cancels further ones.
+"""
+
+HANDSHAKE_MAX_S: Final = 10.0
+"""Seconds that a connection may take for TLS and the first frames of HTTP/2; then it is closed."""
+
+CONNECTION_IDLE_MAX_S: Final = 60.0
+"""Seconds without a call after which a connection is closed; the client connects again for its next call."""
+
 PAUSE_GRACE_S: Final = 2.0
 """Seconds that calls may take to end when the port is closed for a while."""
 
@@ -98,9 +110,15 @@ class GrpcServer:
 
     def __init__(self, registry: GrpcRegistry, admin: AdminService, authorizer: Authorizer) -> None:
         self._registry = registry
+        self._limits = registry.limits
         self._admin = admin
         self._authorizer = authorizer
         self._options = (
+            ("grpc.server.max_pending_requests", PENDING_MAX),
+            ("grpc.server.max_pending_requests_hard_limit", PENDING_MAX),
+            ("grpc.max_concurrent_streams", STREAMS_OF_CONNECTION_MAX),
+            ("grpc.max_connection_idle_ms", int(CONNECTION_IDLE_MAX_S * 1000)),
+            ("grpc.server_handshake_timeout_ms", int(HANDSHAKE_MAX_S * 1000)),
             ("grpc.max_receive_message_length", BODY_BYTES_MAX),
             ("grpc.keepalive_time_ms", int(KEEPALIVE_S * 1000)),
             ("grpc.keepalive_timeout_ms", int(KEEPALIVE_ANSWER_S * 1000)),
@@ -167,14 +185,16 @@ class GrpcServer:
 
     # Registration ---------------------------------------------------------------------------------------------------
 
-    async def _register(self, data: bytes, context: Context) -> bytes:
+    async def _register(self, requests: AsyncIterator[bytes], context: Context) -> bytes:
         async with grpc_streams.abort_on_error(context):
+            data = await self._limits.read_request(requests, context)
             request = parse_request(pb.RegisterResourceManagerRequest, grpc_conversion.read_registration, data)
             self._authorizer.check(request.rm_id, read_rm_ids(context.auth_context()))
             named = grpc_streams.read_metadata(context, grpc_streams.CAPABILITIES_METADATA).split(",")
             capabilities = [one.strip() for one in named if one.strip() in GRPC_CAPABILITIES]
             keeps = grpc_streams.read_metadata(context, SESSION_METADATA) == KEEP_SESSION
-            rm = await self._registry.register(replace(request, capabilities=capabilities), keeps_session=keeps)
+            wanted, peer = replace(request, capabilities=capabilities), read_peer(context)
+            rm = await self._registry.register(wanted, keeps_session=keeps, peer=peer)
             if keeps:
                 await context.send_initial_metadata(((SESSION_METADATA, rm.session.session),))
         return pb.RegisterResourceManagerResponse().SerializeToString()
@@ -193,8 +213,9 @@ class GrpcServer:
         try:
             await context.send_initial_metadata(())  # some clients wait for it
             while (response := await stream.next_response()) is not None:
-                await context.write(response)
-                stream.confirm_written()
+                await stream.write(context.write(response))
+        except TimeoutError:
+            stream.end(StatusKind.STALLED.make(unread_s=grpc_streams.STALLED_MAX_S))
         finally:
             self._streams.discard(stream)
             stream.release()
@@ -209,21 +230,26 @@ class GrpcServer:
         bound_to = grpc_streams.rm_in_metadata(context)
         session = grpc_streams.read_metadata(context, SESSION_METADATA)
         try:
-            rm = await self._bind(kind, stream, bound_to, session) if bound_to else None
+            if bound_to:
+                rm = await self._bind(kind, stream, bound_to, session, context)
+            elif (first := await self._limits.read_first(requests, context)) is not None:
+                update = kind.read(first)
+                rm = await self._bind(kind, stream, update.rm_id, session, context)
+                await rm.update(update)
+            else:
+                return
             async for data in requests:
                 update = kind.read(data)
-                if rm is None:
-                    rm = await self._bind(kind, stream, update.rm_id, session)
-                elif update.rm_id not in ("", rm.session.rm_id):
+                if update.rm_id not in ("", rm.session.rm_id):
                     raise StatusError(StatusKind.OTHER_RM.make(rm_id=rm.session.rm_id, named=update.rm_id))
                 await rm.update(update)
         except StatusError as ended:
             stream.end(ended.status)
 
-    async def _bind(self, kind: StreamKind, stream: RmStream, rm_id: str, session: str) -> GrpcRm:
+    async def _bind(self, kind: StreamKind, stream: RmStream, rm_id: str, session: str, context: Context) -> GrpcRm:
         """Bind a stream to an RM."""
         self._authorizer.check(rm_id, stream.permitted)
-        rm = await self._registry.find_or_take_over(rm_id, kind.request, session)
+        rm = await self._registry.find_or_take_over(rm_id, kind.request, session, peer=read_peer(context))
         stream.rm_id = rm_id
         rm.bind_stream(kind.response, stream)
         return rm
@@ -231,7 +257,7 @@ class GrpcServer:
     # The server -----------------------------------------------------------------------------------------------------
 
     async def _open(self, address: str, credentials: grpc.ServerCredentials | None) -> str:
-        server = grpc.aio.server(options=self._options, maximum_concurrent_rpcs=CALLS_MAX)
+        server = grpc.aio.server(options=self._options)
         server.add_generic_rpc_handlers((self._service(), self._admin.service()))
         try:
             if credentials is None:
@@ -283,7 +309,7 @@ class GrpcServer:
             name: grpc.stream_stream_rpc_method_handler(partial(self._serve, sort))
             for name, sort in STREAM_KINDS.items()
         }
-        calls["RegisterResourceManager"] = grpc.unary_unary_rpc_method_handler(self._register)
+        calls["RegisterResourceManager"] = grpc.stream_unary_rpc_method_handler(self._register)
         return grpc.method_handlers_generic_handler(SERVICE, calls)
 
 

@@ -11,19 +11,22 @@ stream of its kind, in order. A response that gRPC accepted and the network lose
 no acknowledgements.
 
 Not here: authorization of streams and the end of calls (`grpc_scheduler_service.py`, `grpc_admin_service.py`), contents
-of the queues (`grpc_manager.py`).
+of the queues (`grpc_manager.py`), how many calls may be open (`call_limits.py`).
 """
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NoReturn, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError, Message
+
+from rmproxy import call_limits
+from rmproxy.call_limits import OpenCalls, WaitingCalls, identify_peer
 
 STATUS_TEXT_BYTES_MAX: Final = 2000
 """Size of the text in a status. It is sent percent-encoded, at most three times as long, in metadata, of which clients
@@ -119,6 +122,18 @@ class StatusKind(Enum):
         "a message of {size} bytes, at most {most} are taken: send fewer items at once",
     )
     MALFORMED = grpc.StatusCode.INVALID_ARGUMENT, "not a {request}: {problem}"
+    STALLED = grpc.StatusCode.RESOURCE_EXHAUSTED, "no responses were read for {unread_s:g} s"
+    SILENT = grpc.StatusCode.DEADLINE_EXCEEDED, "no message arrived within {within_s:g} s: send one that names the RM"
+    DISPLACED = (
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        "too many calls wait for their first message: send one, or name the RM in the metadata",
+        RETRY_S,
+    )
+    TOO_MANY = (
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        "too many {calls}: at most {of_all} of all clients, and {of_one} of one",
+        RETRY_S,
+    )
 
     def make(self, **values: object) -> Status:
         """The status with these values in its text."""
@@ -220,7 +235,96 @@ def read_metadata(context: Context, name: str) -> str:
     return str(dict(context.invocation_metadata() or ()).get(name) or "")
 
 
+# Limits on open calls -------------------------------------------------------------------------------------------------
+
+FIRST_MESSAGE_S: Final = 10.0
+"""Seconds in which the first message of a call or stream has to arrive that does not name its RM in the metadata; then
+the call ends."""
+
+
+class CallLimits:
+    """The open calls of the port that are counted."""
+
+    def __init__(self) -> None:
+        self.waiting = WaitingCalls()
+        self.registrations = OpenCalls(call_limits.REGISTRATIONS_MAX, call_limits.REGISTRATIONS_OF_PEER_MAX)
+        self.streams = OpenCalls(call_limits.STREAMS_MAX, call_limits.STREAMS_OF_PEER_MAX)
+
+    async def read_first(self, requests: AsyncIterator[bytes], context: Context) -> bytes | None:
+        """Return the first message of a call; None if the client sends none.
+
+        Raises:
+            StatusError: none arrived in time, or before too many other calls waited for theirs.
+        """
+        is_displaced = False
+        try:
+            async with asyncio.timeout(FIRST_MESSAGE_S) as limit:
+
+                def end() -> None:
+                    nonlocal is_displaced
+                    is_displaced = True
+                    limit.reschedule(asyncio.get_running_loop().time())
+
+                with self.waiting.hold(read_peer(context), end):
+                    return await anext(requests, None)
+        except TimeoutError:
+            status = StatusKind.DISPLACED.make() if is_displaced else StatusKind.SILENT.make(within_s=FIRST_MESSAGE_S)
+            raise StatusError(status) from None
+
+    async def read_request(self, requests: AsyncIterator[bytes], context: Context) -> bytes:
+        """Return the only message of a call; it is empty if the client sends none.
+
+        gRPC's own calls with one message are not used: they wait for it without a limit.
+
+        Raises:
+            StatusError: as `read_first`.
+        """
+        return await self.read_first(requests, context) or b""
+
+    @contextmanager
+    def hold_stream(self, context: Context) -> Iterator[None]:
+        """Count a call until its end.
+
+        Raises:
+            StatusError: there are too many.
+        """
+        peer = read_peer(context)
+        enter(self.streams, peer, "calls of yunishard.v1.Admin")
+        try:
+            yield
+        finally:
+            self.streams.leave(peer)
+
+
+def enter(calls: OpenCalls, peer: str, name: str) -> None:
+    """Count a call of a peer until it leaves; `name` is the kind of calls for the error message.
+
+    Raises:
+        StatusError: there are too many.
+    """
+    if not calls.enter(peer):
+        raise StatusError(StatusKind.TOO_MANY.make(of_all=calls.most, of_one=calls.most_of_peer, calls=name))
+
+
+def read_rm_ids(auth_context: Mapping[str, Iterable[bytes]]) -> tuple[str, ...] | None:
+    """Return the RM ids in the certificate of a caller, from gRPC's authentication context; None without one."""
+    if not auth_context.get("x509_pem_cert"):
+        return None
+    names = [name for kind in ("peer_dns", "peer_uri") for name in auth_context.get(kind, ())]
+    names = names or list(auth_context.get("x509_common_name", ()))
+    return tuple(dict.fromkeys(name.decode(errors="replace") for name in names))
+
+
+def read_peer(context: Context) -> str:
+    """Return the peer whose calls are counted together."""
+    return identify_peer(context.peer(), read_rm_ids(context.auth_context()))
+
+
 # Streams --------------------------------------------------------------------------------------------------------------
+
+STALLED_MAX_S: Final = 30.0
+"""Seconds that a client may take to accept a response of a stream that ends; then the stream is cut off. The response
+stays queued."""
 
 HANDOVER_S: Final = 1.0
 """Seconds that a new stream waits for the old one to finish the response that it is writing. After that the old client
@@ -240,6 +344,8 @@ class RmStream:
         self._queue: ResponseQueue | None = None
         """Set once, when the stream is bound."""
         self._half_closed = False
+        self._writing: asyncio.Timeout | None = None
+        """Set while a response is written."""
         self._changed = asyncio.Event()
 
     def bind(self, queue: "ResponseQueue") -> None:
@@ -254,12 +360,39 @@ class RmStream:
     def half_close(self) -> None:
         """Note that the RM sends no more: the stream ends once the queue is empty."""
         self._half_closed = True
+        self._limit_write()
         self._changed.set()
 
     def end(self, status: Status) -> None:
         """End once the current response is written; queued ones wait for the next stream. The first status holds."""
         self.status = self.status or status
+        self._limit_write()
         self._changed.set()
+
+    async def write(self, accepted: Awaitable[None]) -> None:
+        """Wait until gRPC has accepted the response; if the stream ends, at most STALLED_MAX_S.
+
+        Raises:
+            TimeoutError: gRPC has not accepted it by then.
+        """
+        try:
+            async with asyncio.timeout(None) as limit:
+                self._writing = limit
+                if self.status is not None or self._half_closed:
+                    self._limit_write()
+                await accepted
+        finally:
+            self._writing = None
+        self.confirm_written()
+
+    def confirm_written(self) -> None:
+        """Remove the response, as gRPC has accepted it."""
+        assert self._queue is not None
+        self._queue.confirm_written(self)
+
+    def _limit_write(self) -> None:
+        if self._writing is not None and self._writing.when() is None:
+            self._writing.reschedule(asyncio.get_running_loop().time() + STALLED_MAX_S)
 
     async def next_response(self) -> bytes | None:
         """Return the response to write now, queued until `confirm_written`; None at the end of the stream."""
@@ -271,11 +404,6 @@ class RmStream:
             self._changed.clear()
             await self._changed.wait()
         return None
-
-    def confirm_written(self) -> None:
-        """Remove the response, as gRPC has accepted it."""
-        assert self._queue is not None
-        self._queue.confirm_written(self)
 
     def release(self) -> None:
         """Release the queue at the end of the stream."""

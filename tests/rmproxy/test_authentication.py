@@ -18,8 +18,8 @@ from common.query_messages import Answer
 from common.wire import FORBIDDEN, MALFORMED, Outgoing, encode_frames
 from rmproxy.admin import admin_pb2 as admin
 from rmproxy.admin.admin_pb2_grpc import AdminStub
-from rmproxy.authentication import Authorizer, RmAuthenticator, make_credentials, read_rm_ids
-from rmproxy.grpc_streams import StatusError
+from rmproxy.authentication import Authorizer, RmAuthenticator, make_credentials
+from rmproxy.grpc_streams import StatusError, read_rm_ids
 from rmproxy.si import scheduler_pb2 as pb
 from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 from tests.deploy.certificates import self_signed

@@ -33,6 +33,11 @@ VALUES = {
     "problem": "...",
     "waiting": "N",
     "capability": "predicates",
+    "calls": "registrations",
+    "of_all": 1024,
+    "of_one": 256,
+    "within_s": 10,
+    "unread_s": 30,
 }
 
 
