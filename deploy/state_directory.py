@@ -10,15 +10,14 @@ Not here: the files in it (`broker/record_file.py`, `partition_worker/journal/`,
 import fcntl
 import logging
 import os
-import shutil
 import stat
-import tempfile
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from common.folders import make_temporary_folder
 from common.process import LEAVE_MAX_S
 from common.settings import Settings, SettingsError
 from common.text_formats import describe_file_error
@@ -94,14 +93,12 @@ def _make_private(folder: Path, origin: str) -> Path:
 
 
 def _make_temporary(stack: ExitStack) -> Path:
-    """Create a directory that only this user can enter, removed when the stack closes."""
+    """Make a directory that only this user can enter, removed when the stack closes."""
     try:
-        folder = Path(tempfile.mkdtemp(prefix="yunishard-"))
+        return stack.enter_context(make_temporary_folder("up"))
     except OSError as error:
         reason = describe_file_error(error)
         raise SettingsError(f"no temporary directory: {reason}; set TMPDIR to one you can write to") from None
-    stack.callback(shutil.rmtree, folder, ignore_errors=True)  # an error at the very end has no remedy
-    return folder
 
 
 # The lock -------------------------------------------------------------------------------------------------------------

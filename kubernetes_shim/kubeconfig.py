@@ -11,7 +11,6 @@ import asyncio
 import base64
 import os
 import ssl
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -21,6 +20,8 @@ from typing import Final
 
 import msgspec
 import yaml
+
+from common.folders import make_temporary_folder
 
 TOKEN_FILE_S: Final = 60.0
 """Seconds after which a token file is read again."""
@@ -316,8 +317,8 @@ def _read_part(data: str, folder: Path, path: str) -> bytes:
 
 def _load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
     """Load a client certificate. Python takes it only from files: they are private, and there for a moment."""
-    with tempfile.TemporaryDirectory() as folder:
-        paths = Path(folder) / "certificate", Path(folder) / "key"
+    with make_temporary_folder("key") as folder:
+        paths = folder / "certificate", folder / "key"
         for path, text in zip(paths, (certificate, key), strict=True):
             path.write_bytes(text)
         try:

@@ -20,7 +20,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
 import msgspec
@@ -28,6 +27,7 @@ import msgspec
 from common.compiled import find_engine
 from common.config.problems import ConfigError
 from common.config.validation import load
+from common.folders import make_temporary_folder
 from common.node_sort_policies import NODE_SORT_POLICIES
 from simulator import compare, report
 from simulator.node_files import load_nodes
@@ -116,8 +116,8 @@ def _run(args: argparse.Namespace) -> int:
     Placement rules decide in the end; applications carry the tags `namespace` and
     `group` (the first group) and `site`.
     """
-    with TemporaryDirectory(prefix="yunishard-simulate-") as temporary:
-        specs = build_specs(args, args.output or Path(temporary))
+    with make_temporary_folder("simulate") as temporary:
+        specs = build_specs(args, args.output or temporary)
         with _show_progress(specs) as note:
             problems = run_all(specs, note, at_once=args.parallel_runs, is_interpreted=args.interpreted)
         for problem in problems:

@@ -3,16 +3,24 @@
 import gc
 import os
 import signal
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import hypothesis
 import pytest
 
 from common.gc_tuning import collect_rarely
+from tests import leftovers
+
+if TYPE_CHECKING:
+    from xdist.workermanage import WorkerController
 
 ROOT: Final = Path(__file__).parent
+
+_FOLDER: Final = pytest.StashKey[Path]()
+_MAKERS: Final = pytest.StashKey[leftovers.MakerLog]()
 
 LONG: Final = (
     "benchmarks",
@@ -88,6 +96,49 @@ hypothesis.settings.load_profile("unhurried")
 for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.SIG_DFL)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Give the run a temporary directory of its own, and each process that runs tests a subfolder of it."""
+    worker = getattr(config, "workerinput", None)
+    if worker is None:
+        config.stash[_FOLDER] = leftovers.make_run_folder()
+        config.option.basetemp = config.option.basetemp or str(config.stash[_FOLDER] / leftovers.KEPT)
+    else:
+        config.stash[_FOLDER] = Path(worker["run_folder"])
+    own = config.stash[_FOLDER] / (worker["workerid"] if worker else "gw")
+    leftovers.use_folder(own)
+    config.stash[_MAKERS] = leftovers.MakerLog(own)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: "WorkerController") -> None:
+    """Tell a worker of pytest-xdist the folder of the run."""
+    node.workerinput["run_folder"] = str(node.config.stash[_FOLDER])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
+    """Note which test made a temporary file."""
+    result = yield
+    item.config.stash[_MAKERS].record(item.nodeid)
+    return result
+
+
+def pytest_sessionfinish() -> None:
+    """Remove what the tests of this process shared. A worker does so before it reports its end to pytest-xdist, which
+    kills it ten seconds later.
+    """
+    leftovers.at_end.close()
+
+
+@pytest.hookimpl(specname="pytest_sessionfinish", wrapper=True, tryfirst=True)
+def pytest_find_leftovers(session: pytest.Session) -> Iterator[None]:
+    """Look for files that the tests left behind, once all workers have ended."""
+    yield
+    if not hasattr(session.config, "workerinput"):
+        leftovers.end_run(session.config.stash[_FOLDER], session)
 
 
 def pytest_xdist_auto_num_workers() -> int:

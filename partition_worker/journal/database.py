@@ -15,12 +15,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
 import msgspec
 
+from common.folders import make_temporary_folder
 from common.journal_messages import Step
 from partition_worker.journal.files import Files, read_snapshot
 from partition_worker.recovery import JournalDamaged
@@ -264,7 +264,7 @@ class JournalReader(StepReader):
             if not _has_content(log):
                 mode = "mode=ro&immutable=1"
             elif not self._is_shared:
-                folder = stack.enter_context(TemporaryDirectory(prefix="yunishard-journal-"))
+                folder = stack.enter_context(make_temporary_folder("journal"))
                 path = [Path(shutil.copy(source, folder)) for source in (log, path)][-1]
             uri = f"file:{quote(str(path))}?{mode}"
             file = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=LOCK_MAX_S)

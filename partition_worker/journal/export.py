@@ -5,10 +5,10 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import msgspec
 
+from common.folders import make_temporary_folder
 from common.text_formats import format_count
 from partition_worker.journal.anonymise import collect_names
 from partition_worker.journal.export_file import (
@@ -45,8 +45,8 @@ def export_journal(source: Source, args: argparse.Namespace) -> None:
 
 def _export_anonymised(source: Source, write: Callable[[bytes], object], names_file: str | None) -> None:
     """Read the journal twice: for the names, and to replace them; from a private copy, as its worker may write."""
-    with TemporaryDirectory(prefix="yunishard-journal-") as folder:
-        path = Path(folder) / f"copy{SUFFIXES[0]}"
+    with make_temporary_folder("journal") as folder:
+        path = folder / f"copy{SUFFIXES[0]}"
         with closing(source.open()) as reader, open_to_write(path) as file:
             write_export(file.write, reader, make_head(source.partition, anonymised=False), Transform())
         copy = ExportReader(path)

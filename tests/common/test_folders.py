@@ -1,11 +1,15 @@
-"""Permissions of secrets."""
+"""Permissions of secrets, and temporary directories."""
 
 import os
 import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
-from common.folders import is_exposed
+from common.folders import is_exposed, make_temporary_folder
 
 OWN, OTHER, ROOT = 1000, 1001, 0
 
@@ -35,3 +39,61 @@ def test_only_the_group_of_a_file_of_root_may_read_a_secret(
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: process)
     assert is_exposed(status(mode, owner)) is exposed
+
+
+def make_and_die(*, killed: bool) -> Path:
+    """The temporary directory of a process that made it and ended, in order or by SIGKILL."""
+    code = (
+        "import sys; from common.folders import make_temporary_folder\n"
+        "with make_temporary_folder('test') as folder: print(folder, flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-P", "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        folder = Path(process.stdout.readline().strip())
+        assert folder.stat().st_mode & 0o777 == 0o700
+        if killed:
+            process.kill()
+        process.communicate()
+    return folder
+
+
+def test_a_temporary_folder_is_removed_at_the_end() -> None:
+    assert not make_and_die(killed=False).exists()
+
+
+def test_the_next_temporary_folder_removes_those_of_killed_processes_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    killed = make_and_die(killed=True)
+    assert killed.exists()
+    target, other = tmp_path / "target", tmp_path / "yunishard-other-1"
+    target.mkdir()
+    other.mkdir()
+    (tmp_path / "yunishard-test-file").touch()
+    (tmp_path / "yunishard-test-link").symlink_to(target)
+    with make_temporary_folder("test") as in_use, make_temporary_folder("test") as second:
+        assert not killed.exists()
+        assert sorted(tmp_path.iterdir()) == sorted(
+            [in_use, second, target, other, tmp_path / "yunishard-test-file", tmp_path / "yunishard-test-link"]
+        )
+
+
+def test_a_temporary_folder_that_is_removed_before_it_is_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+
+    def make(prefix: str) -> str:
+        folder = tmp_path / f"{prefix}{len(made)}"
+        folder.mkdir()
+        made.append(folder)
+        if len(made) == 1:
+            folder.rmdir()
+        return str(folder)
+
+    monkeypatch.setattr(tempfile, "mkdtemp", make)
+    with make_temporary_folder("test") as folder:
+        assert folder == made[1]

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -130,9 +131,12 @@ def up(
     command that becomes it.
     """
     errors = folder / "errors"
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("YUNISHARD_")}
+    hidden = ("YUNISHARD_", "TMPDIR")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
     environment.update(variables or {})
     with (
+        # The tests end it by SIGKILL, after which only the next start removes its temporary directory.
+        tempfile.TemporaryDirectory(prefix="up-") as temporary,
         errors.open("w") as stderr,
         subprocess.Popen(
             [*prefix, sys.executable, "-P", "-m", module, *arguments],
@@ -140,7 +144,13 @@ def up(
             stdout=subprocess.PIPE,
             stderr=stderr,
             text=True,
-            env={**environment, "FAKES": str(folder), "HOME": str(folder), "XDG_STATE_HOME": str(folder / "state")},
+            env={
+                "TMPDIR": temporary,
+                **environment,
+                "FAKES": str(folder),
+                "HOME": str(folder),
+                "XDG_STATE_HOME": str(folder / "state"),
+            },
         ) as process,
     ):
         running = Up(process, errors)
@@ -148,6 +158,8 @@ def up(
             yield running
         finally:
             children = running.children
+            if process.poll() == 0:
+                assert not os.listdir(temporary), "an orderly stop leaves no temporary files"
             process.kill()
             for number in children:
                 with contextlib.suppress(ProcessLookupError):
