@@ -100,6 +100,13 @@ class PlacementRuleConfig(_Part, frozen=True, kw_only=True, gc=False):
     parent: "PlacementRuleConfig | None" = None
     filter: FilterConfig = FilterConfig()
 
+    def walk(self) -> Iterator["PlacementRuleConfig"]:
+        """Yield this rule, the rule for its parent queue, and so on."""
+        rule: PlacementRuleConfig | None = self
+        while rule is not None:
+            yield rule
+            rule = rule.parent
+
 
 class PreemptionConfig(_Part, frozen=True, kw_only=True, gc=False):
     """The enabled kinds of preemption. None if the key was not written, so that the default applies."""

@@ -309,6 +309,8 @@ class _Parser:
                 if read is not None:
                     found[name] = read
         for name, (key, _) in entries.items():
+            if self.report.is_full:
+                break
             if name not in keys:
                 plain = name[:_COMPARED_MAX].lower().replace("_", "").replace("-", "")
                 near = get_close_matches(plain, keys, n=1, cutoff=_NEARNESS_MIN)

@@ -11,6 +11,7 @@ removes both: the library accepts `\C` (any byte), and group names that are not 
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Final
 
 import re2
@@ -33,13 +34,23 @@ answer "no match" would open a filter of type `deny`."""
 PROGRAM_SIZE_MAX: Final = 10_000
 """Instructions of a compiled expression; validation refuses one that needs more. `.{900}` has 7,200, `\\pL` 1,200."""
 
+LENGTH_MAX: Final = 65_536
+"""Length of an expression: its characters, and CLASS_LENGTH for each class of Unicode characters. A longer one is
+refused before it is compiled."""
+
+CLASS_LENGTH: Final = 300
+"""Length of a class such as `\\pL` in an expression. Reading one takes up to 0.4 ms, as much as reading that many
+characters."""
+
 MEMORY_MAX: Final = 1 << 20
 """Bytes that RE2 may use for an expression: its program, and the states that it caches while it matches. An expression
 whose program does not fit is refused. With a full cache RE2 matches without it, in at most instructions times bytes of
 the name."""
 
 _SPECIAL: Final = frozenset("^$*+?()[{}|")  # not `.`, which is part of many names
-_BACKSLASH: Final = re.compile(r"\\(?:Q.*?(?:\\E|\Z)|(?P<any_byte>C)|.)", re.DOTALL)
+_BACKSLASH: Final = re.compile(r"\\(?:Q.*?(?:\\E|\Z)|(?P<any_byte>C)|(?P<char_class>[pP])|.)", re.DOTALL)
+_NAMED_GROUP: Final = re.compile(r"\(\?P?<")
+_CHECKED_LENGTH_MAX: Final = 1_000  # characters of an expression whose check is kept
 
 
 class ExpressionError(ValueError):
@@ -62,7 +73,12 @@ class Expression:
         """Compile the expression. Raises ExpressionError."""
         if any(escape["any_byte"] for escape in _BACKSLASH.finditer(text)):
             raise ExpressionError(r"this expression cannot be used: invalid escape sequence: \C")
-        for name in _compile(text, captures=True)[0].groupindex:
+        if (length := _measure_length(text)) > LENGTH_MAX:
+            raise ExpressionError(
+                f"this expression is too long: its length is {length}, at most {LENGTH_MAX} are allowed, and a class "
+                f"such as \\pL counts {CLASS_LENGTH}: use a list of names, or several rules"
+            )
+        for name in _compile(text, captures=True)[0].groupindex if _NAMED_GROUP.search(text) else ():
             if not name.isascii():
                 raise ExpressionError(f"this expression cannot be used: invalid named capture group: {name}")
         self._pattern, self.size = _compile(text, captures=False)
@@ -99,6 +115,34 @@ def _compile(text: str, *, captures: bool) -> tuple[re.Pattern[str], int]:
     raise ExpressionError(f"this expression cannot be used: {reason}") from None
 
 
+def _measure_length(text: str) -> int:
+    classes = sum(escape["char_class"] is not None for escape in _BACKSLASH.finditer(text))
+    return len(text) + CLASS_LENGTH * classes
+
+
+def measure_expression(text: str) -> int:
+    """Return the size of an expression, which bounds the time to compile it: its length and its instructions. One that
+    cannot be used has those that are allowed at most.
+    """
+    length = _measure_length(text)
+    return length + check_expression(text)[0] if length <= LENGTH_MAX else PROGRAM_SIZE_MAX
+
+
+def check_expression(text: str) -> tuple[int, str]:
+    """Return the instructions of an expression, and why it cannot be used; empty if it can."""
+    return _check_short(text) if len(text) <= _CHECKED_LENGTH_MAX else _check(text)
+
+
+def _check(text: str) -> tuple[int, str]:
+    try:
+        return Expression(text).size, ""
+    except ExpressionError as error:
+        return PROGRAM_SIZE_MAX, str(error)
+
+
+_check_short: Final = lru_cache(maxsize=1024)(_check)  # each expression is checked up to three times
+
+
 # Rules that cannot be built -------------------------------------------------------------------------------------------
 
 
@@ -117,11 +161,8 @@ def _check_buildable(rule: PlacementRuleConfig, path: str, report: Report) -> No
     if rule.parent is not None:
         _check_buildable(rule.parent, under(path, "parent"), report)
     for key, entry in _single_entries(rule.filter):
-        if looks_like_expression(entry):
-            try:
-                Expression(entry)
-            except ExpressionError as error:
-                report.add("rules", under(path, f"filter.{key}[0]"), describe_filter_error(rule.name, error))
+        if looks_like_expression(entry) and (reason := check_expression(entry)[1]):
+            report.add("rules", under(path, f"filter.{key}[0]"), describe_filter_error(rule.name, reason))
     kind = rule.name.lower()
     if kind == FIXED and (problem := check_fixed_queue(rule.value.lower(), has_parent=rule.parent is not None)):
         report.add("rules", under(path, "value"), problem)
@@ -134,6 +175,15 @@ def _single_entries(rule_filter: FilterConfig) -> Iterator[tuple[str, str]]:
     for key, entries in (("users", rule_filter.users), ("groups", rule_filter.groups)):
         if len(entries) == 1:
             yield key, entries[0]
+
+
+def iterate_expressions(rules: Sequence[PlacementRuleConfig], path: str) -> Iterator[tuple[str, str]]:
+    """Yield the place and text of each expression in the filters of rules, and of the rules for their parents."""
+    for index, rule in enumerate(rules):
+        for depth, link in enumerate(rule.walk()):
+            for key, entry in _single_entries(link.filter):
+                if looks_like_expression(entry):
+                    yield f"{path}[{index}]{'.parent' * depth}.filter.{key}[0]", entry
 
 
 def check_rule_name(rule: PlacementRuleConfig) -> str:
@@ -160,7 +210,7 @@ def check_fixed_queue(queue: str, *, has_parent: bool) -> str:
     return ""
 
 
-def describe_filter_error(rule: str, error: ExpressionError) -> str:
+def describe_filter_error(rule: str, error: ExpressionError | str) -> str:
     """Return the message for a rule whose filter has an invalid expression."""
     return f"the filter of rule {rule} cannot be used: {error}"
 
@@ -191,11 +241,9 @@ def _check_rule(rule: PlacementRuleConfig, path: str, report: Report) -> None:
             continue
         problem = "an expression contains one of ^ $ * + ? ( ) [ { } |"
         if looks_like_expression(entry):
-            try:
-                Expression(entry)
+            problem = check_expression(entry)[1]
+            if not problem:
                 continue
-            except ExpressionError as error:
-                problem = str(error)
         message = f"invalid rule filter {noun} list is not a proper list or regexp: [{entry}]"
         report.add("rule-filter", f"{path}.filter.{key}[0]", message, hint=problem)
 
@@ -206,6 +254,7 @@ def check_rule_paths(rules: Sequence[PlacementRuleConfig], root: QueueConfig, pa
     All paths are built before any is followed. A path that is invalid in itself is not followed.
     """
     problems: list[tuple[str, str]] = []
+    levels = _Levels()
     for index, rule in enumerate(rules):
         chain = [rule]  # outermost parent first
         while chain[0].parent is not None:
@@ -226,29 +275,42 @@ def check_rule_paths(rules: Sequence[PlacementRuleConfig], root: QueueConfig, pa
                 report.add("rule-path", f"{path}[{index}]", message, hint=hint)
                 static = ""
                 break
-        if static and (problem := _follow(static, root, create=rule.create, is_whole=is_whole)):
+        if static and (problem := _follow(static, root, levels, create=rule.create, is_whole=is_whole)):
             names = "->".join(link.name for link in chain)
             problems.append((f"{path}[{index}]", f"placement rule no. #{index} ({names}) references {problem}"))
     for at, message in problems:
         report.add("rule-path", at, message)
 
 
-def _follow(static: str, root: QueueConfig, *, create: bool, is_whole: bool) -> str:
+class _Levels:
+    """The children of queues by name, indexed once for all rules."""
+
+    def __init__(self) -> None:
+        self._by_parent: dict[int, dict[str, QueueConfig]] = {}
+        """By the identity of the parent."""
+
+    def find(self, parent: QueueConfig, name: str) -> QueueConfig | None:
+        """Return the first child of this name."""
+        if id(parent) not in self._by_parent:
+            self._by_parent[id(parent)] = {child.name: child for child in reversed(parent.queues)}
+        return self._by_parent[id(parent)].get(name)
+
+
+def _follow(static: str, root: QueueConfig, levels: _Levels, *, create: bool, is_whole: bool) -> str:
     """Return what is wrong with the queues on a path, or nothing.
 
     Names and flags count as they are written: a queue with capitals is never found, and a queue that is a parent only
     because of its children counts as a leaf at the end of a path.
     """
     missing = f"non-existing queues ({static})"
-    level: Sequence[QueueConfig] = (root,)
     queue = root
-    for part in static.lower().split("."):
-        if not level and not queue.parent:
+    for number, part in enumerate(static.lower().split(".")):
+        if number and not queue.queues and not queue.parent:
             return f"{missing} which cannot be created because the last queue ({queue.name}) in the hierarchy is a leaf"
-        found = next((candidate for candidate in level if candidate.name == part), None)
+        found = levels.find(queue, part) if number else root if root.name == part else None
         if found is None:
             return "" if create else f"{missing} and create is 'false'"
-        queue, level = found, found.queues
+        queue = found
     if is_whole and queue.parent:
         return f"a queue ({static}) which is not a leaf"
     if not is_whole and not queue.parent:

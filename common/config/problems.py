@@ -4,9 +4,13 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 PROBLEMS_MAX: Final = 100
 """Problems of one report. A hostile text could cause millions."""
+
+PROBLEM_CHARS_MAX: Final = 2_000
+"""Characters of the path and of the message of a problem, which may repeat values of the text. The rest is cut."""
 
 UNKNOWN_LINE: Final = 0
 
@@ -57,9 +61,16 @@ class Report:
         self.problems: list[Problem] = []
         self._lines = lines
 
+    @property
+    def is_full(self) -> bool:
+        """Whether further problems are dropped, so that there is no need to look for them."""
+        return len(self.problems) >= PROBLEMS_MAX
+
     def add(self, kind: str, path: str, message: str, *, hint: str = "") -> None:
         """Report a problem with the value at `path`. Its line is that of the nearest written value around it."""
-        near = path
+        if self.is_full:
+            return
+        near = path if self._lines else ""
         while near and near not in self._lines:
             near = near[: max(near.rfind("."), near.rfind("["), 0)]
         line = self._lines.get(near, UNKNOWN_LINE)
@@ -71,5 +82,13 @@ class Report:
 
     def note(self, problem: Problem) -> None:
         """Report a problem with a known line."""
-        if len(self.problems) < PROBLEMS_MAX and problem not in self.problems:
+        if self.is_full:
+            return
+        if len(problem.message) > PROBLEM_CHARS_MAX or len(problem.path) > PROBLEM_CHARS_MAX:
+            problem = replace(problem, path=_cut(problem.path), message=_cut(problem.message))
+        if problem not in self.problems:
             self.problems.append(problem)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= PROBLEM_CHARS_MAX else f"{text[:PROBLEM_CHARS_MAX]}..."

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from common import resources
 from common.acl import AclError, describe_multiple_spaces, has_too_many_fields, parse_acl
 from common.config import model
+from common.config.limits import check_size
 from common.config.parse import parse_with_lines
 from common.config.placement_rules import check_rule_paths, check_rules
 from common.config.problems import NO_LINES, ConfigError, Lines, Problem, Report
@@ -51,6 +52,9 @@ def validate(text: str) -> tuple[model.Configuration, Lines]:
 def find_problems(configuration: model.Configuration, lines: Lines = NO_LINES) -> list[Problem]:
     """Return the problems of a configuration as it was parsed, the deciding one first."""
     report = Report(lines)
+    check_size(configuration, report)
+    if report.problems:
+        return report.problems
     names: set[str] = set()
     for index, partition in enumerate(configuration.partitions):
         path = f"partitions[{index}]"
@@ -184,20 +188,23 @@ def _check_resources(place: model.QueuePlace, report: Report, limit: resources.L
     name, path = place.queue.name, f"{place.path}.resources"
     guaranteed = _read_amounts(place.queue.resources.guaranteed, f"{path}.guaranteed", report)
     maximum = _read_amounts(place.queue.resources.max, f"{path}.max", report)
-    own = f"maximum resource {resources.text(maximum)} for queue {name}"
-    if not resources.permits(maximum, guaranteed):
+    if not resources.permits(maximum, guaranteed) and not report.is_full:
+        own = f"maximum resource {resources.text(maximum)} for queue {name}"
         message = f"guaranteed resource {resources.text(guaranteed)} is larger than {own}"
         report.add("guaranteed-over-max", f"{path}.guaranteed", message)
-    if not resources.permits(limit, maximum):
+    if not resources.permits(limit, maximum) and not report.is_full:
+        own = f"maximum resource {resources.text(maximum)} for queue {name}"
         message = f"max resource of parent {resources.text(limit)} is smaller than {own}"
         report.add("max-over-parent", f"{path}.max", message)
-    limit = resources.tighten(limit, maximum) or {}
+    if maximum:  # otherwise all queues below share the limit
+        limit = resources.tighten(limit, maximum) or {}
     below = resources.saturate(resources.total_of([_check_resources(child, report, limit) for child in place.children]))
-    promised = f"sum of guaranteed resources {resources.text(below)} of the children for queue {name}"
-    if not resources.permits(guaranteed, below):
+    if not resources.permits(guaranteed, below) and not report.is_full:
+        promised = f"sum of guaranteed resources {resources.text(below)} of the children for queue {name}"
         message = f"guaranteed resource of parent {resources.text(guaranteed)} is smaller than {promised}"
         report.add("children-guaranteed-over-guaranteed", place.path, message)
-    if not resources.permits(limit, below):
+    if not resources.permits(limit, below) and not report.is_full:
+        promised = f"sum of guaranteed resources {resources.text(below)} of the children for queue {name}"
         message = f"max resource {resources.text(limit)} is smaller than {promised}"
         report.add("children-guaranteed-over-max", place.path, message)
     return below if resources.is_zero(guaranteed) else guaranteed
@@ -225,6 +232,9 @@ def _check_limits(place: model.QueuePlace, report: Report) -> None:
     """The limits of one queue, entry by entry. A user or group occurs in one entry only."""
     users: set[str] = set()
     groups: set[str] = set()
+    maximum: Resources = {}
+    if place.queue.limits and place.queue.name != ROOT:
+        maximum = _read_amounts(place.queue.resources.max, f"{place.path}.resources.max", report)
     for index, entry in enumerate(place.queue.limits):
         path = f"{place.limits_path}[{index}]"
         if not entry.users and not entry.groups:
@@ -238,7 +248,7 @@ def _check_limits(place: model.QueuePlace, report: Report) -> None:
                 "There must be at least one limit with a group name defined "
             )
             report.add("limit-entry", f"{path}.groups", message, hint="before it, on the same queue")
-        _check_values(entry, place, path, report)
+        _check_values(entry, place.queue, maximum, path, report)
 
 
 def _check_names(noun: str, names: Iterable[str], seen: set[str], path: str, report: Report) -> None:
@@ -257,9 +267,10 @@ def _check_names(noun: str, names: Iterable[str], seen: set[str], path: str, rep
         seen.add(name)
 
 
-def _check_values(entry: model.LimitConfig, place: model.QueuePlace, path: str, report: Report) -> None:
-    """An entry limits something, and to no more than its queue has."""
-    queue = place.queue
+def _check_values(
+    entry: model.LimitConfig, queue: model.QueueConfig, maximum: Resources, path: str, report: Report
+) -> None:
+    """An entry limits something, and to no more than its queue has; `maximum` is the queue's, none for root."""
     most = _read_amounts(entry.max_resources, f"{path}.maxresources", report)
     if len(most) == len(entry.max_resources) and most and resources.is_zero(most):
         message = f"MaxResources should be greater than zero in '{entry.limit}' limit"
@@ -271,9 +282,6 @@ def _check_values(entry: model.LimitConfig, place: model.QueuePlace, path: str, 
         message = f"invalid MaxApplications settings for limit {entry.limit} exceed current the queue MaxApplications"
         hint = f"{entry.max_applications} is above {queue.max_applications}"
         report.add("limit-entry", f"{path}.maxapplications", message, hint=hint)
-    if queue.name == ROOT:
-        return
-    maximum = _read_amounts(queue.resources.max, f"{place.path}.resources.max", report)
     if not resources.permits(maximum, most):
         message = f"invalid MaxResources settings for limit {entry.limit} exeecd current the queue MaxResources"
         hint = f"{resources.describe_amount(most)} is above {resources.describe_amount(maximum)}"
@@ -324,13 +332,14 @@ def _check_limit_hierarchy(root: model.QueuePlace, report: Report) -> None:
             report.add("limit-hierarchy-apps", f"{pair.path}.maxapplications", message, hint=hint)
 
 
-def _pair_limits(place: model.QueuePlace, inherited: Mapping[str, _Maximum], report: Report) -> Iterator[_Pair]:
+def _pair_limits(place: model.QueuePlace, inherited: dict[str, _Maximum], report: Report) -> Iterator[_Pair]:
     """Yield the entries to compare at this queue and below, parents first.
 
     If the same user or group has a limit above, the tighter resources of both apply to the queues below. Otherwise a
-    type that the entry leaves out is unlimited there, even if `*` is limited above.
+    type that the entry leaves out is unlimited there, even if `*` is limited above. `inherited` has the maximums above,
+    and in the meantime those of this queue.
     """
-    here = dict(inherited)
+    here: dict[str, _Maximum] = {}
     for index, entry in enumerate(place.queue.limits):
         path = f"{place.limits_path}[{index}]"
         own = _Maximum(_read_amounts(entry.max_resources, f"{path}.maxresources", report), entry.max_applications)
@@ -340,11 +349,22 @@ def _pair_limits(place: model.QueuePlace, inherited: Mapping[str, _Maximum], rep
                 here[holder] = own._replace(amounts=resources.tighten(same.amounts, own.amounts) or {}) if same else own
                 if above := same or inherited.get(f"{noun} {ANYONE}"):
                     yield _Pair(holder, place.queue.name, path, same is None, own, above)
+    above_here = {holder: inherited.get(holder) for holder in here}
+    inherited.update(here)  # a copy for each queue would cost queues times users
     for child in place.children:
-        yield from _pair_limits(child, here, report)
+        yield from _pair_limits(child, inherited, report)
+    for holder, maximum in above_here.items():
+        if maximum is None:
+            del inherited[holder]
+        else:
+            inherited[holder] = maximum
 
 
 # The same parent in every partition -----------------------------------------------------------------------------------
+
+
+PARENTS_MAX: Final = 10
+"""Parents in another partition that a problem names; further ones are counted."""
 
 
 def find_hierarchy_problems(configuration: model.Configuration, lines: Lines = NO_LINES) -> list[Problem]:
@@ -368,7 +388,7 @@ def find_hierarchy_problems(configuration: model.Configuration, lines: Lines = N
         for place in model.root_place(partition, f"partitions[{index}]").walk():
             if place.level:
                 own.setdefault(place.queue.name.lower(), {}).setdefault(place.full_path, place.path)
-        moved = _find_moved(own, known)
+        moved = {} if report.is_full else _find_moved(own, known)
         for path, (at, parents, elsewhere) in moved.items():
             above, _, name = path.rpartition(".")
             parts = path.split(".")
@@ -391,7 +411,9 @@ def _find_moved(
     for name, paths in own.items():
         for others, partition in known.get(name, {}).items():
             if not (paths.keys() <= others or others <= paths.keys()):
-                parents = " and ".join(sorted(other.rpartition(".")[0] for other in others))
+                above = sorted(other.rpartition(".")[0] for other in others)
+                more = f" and {len(above) - PARENTS_MAX} more" if len(above) > PARENTS_MAX else ""
+                parents = " and ".join(above[:PARENTS_MAX]) + more
                 for path in sorted(paths.keys() - others):
                     moved.setdefault(path, (paths[path], parents, partition))
     return moved

@@ -14,7 +14,7 @@ from typing import Final
 from common.acl import NOBODY, AclError, find_ignored_entries, parse_acl
 from common.config import model
 from common.config.placement_rules import FIXED, looks_like_expression
-from common.config.problems import NO_LINES, PROBLEMS_MAX, Lines, Problem, Report
+from common.config.problems import NO_LINES, Lines, Problem, Report
 from common.config.properties import PROPERTIES, find_similar_property
 from common.names import GROUP, RECOVERY_QUEUE, ROOT, USER, WHITE_SPACE
 
@@ -27,6 +27,10 @@ LDAP: Final = "ldap"
 NAMES_MAX: Final = 5
 """Queues or entries that a warning names; further ones are counted."""
 
+COMPARED_MAX: Final = 1_000
+"""Different unknown properties of a configuration that are compared with the known ones. For further ones no warning
+suggests a name."""
+
 _ZERO: Final = re.compile(f"[{WHITE_SPACE}]*0+[^0-9]*")
 
 
@@ -35,7 +39,7 @@ def find_warnings(configuration: model.Configuration, lines: Lines = NO_LINES) -
 
     Without lines it is unknown whether a flag was written, so fewer warnings are found.
     """
-    report = Report(lines)
+    report = _Warnings(lines)
     for index, partition in enumerate(configuration.partitions):
         path = f"partitions[{index}]"
         root = model.root_place(partition, path)
@@ -44,9 +48,24 @@ def find_warnings(configuration: model.Configuration, lines: Lines = NO_LINES) -
         _check_access(root, report)
         for place in root.walk():
             _check_queue(place, lines, report)
-            if len(report.problems) == PROBLEMS_MAX:
+            if report.is_full:
                 break
     return sorted(report.problems, key=lambda problem: problem.line)
+
+
+class _Warnings(Report):
+    """The warnings about a configuration."""
+
+    def __init__(self, lines: Lines) -> None:
+        super().__init__(lines)
+        self._compared: dict[str, str] = {}
+        """Unknown property to the known one that it resembles."""
+
+    def find_similar(self, name: str) -> str:
+        """Return the property that an unknown one resembles; empty if there is none, or beyond COMPARED_MAX."""
+        if name not in self._compared and len(self._compared) < COMPARED_MAX:
+            self._compared[name] = find_similar_property(name)
+        return self._compared.get(name, "")
 
 
 def _check_resolver(resolver: model.ResolverConfig, path: str, report: Report) -> None:
@@ -62,7 +81,7 @@ def _check_resolver(resolver: model.ResolverConfig, path: str, report: Report) -
 # Queues ---------------------------------------------------------------------------------------------------------------
 
 
-def _check_queue(place: model.QueuePlace, lines: Lines, report: Report) -> None:
+def _check_queue(place: model.QueuePlace, lines: Lines, report: "_Warnings") -> None:
     """Check a queue on its own."""
     queue = place.queue
     _check_properties(queue.properties, f"{place.path}.properties", report)
@@ -106,14 +125,14 @@ def _find_closed(place: model.QueuePlace) -> Iterator[model.QueuePlace]:
         yield from _find_closed(child)
 
 
-def _check_properties(properties: Mapping[str, str], path: str, report: Report) -> None:
+def _check_properties(properties: Mapping[str, str], path: str, report: "_Warnings") -> None:
     """Known properties have accepted values, and unknown ones do not look like known ones."""
     for name, value in properties.items():
         if known := PROPERTIES.get(name):
             if known.misreads(value):
                 message = f"{value!r} is not a valid value of {name}; the default '{known.default}' is used"
                 report.warn(f"{path}.{name}", message, hint=f"it takes {known.values}")
-        elif (other := find_similar_property(name)) and other not in properties:
+        elif (other := report.find_similar(name)) and other not in properties:
             report.warn(f"{path}.{name}", f"{name} means nothing to a queue", hint=f"did you mean {other}?")
 
 
@@ -147,7 +166,7 @@ def _check_acl(text: str, path: str, report: Report) -> None:
         report.warn(path, f"{groups!r} is read as groups: the first space ends the list of users", hint=hint)
 
 
-def _check_template(place: model.QueuePlace, report: Report) -> None:
+def _check_template(place: model.QueuePlace, report: "_Warnings") -> None:
     """Queues can be created below a queue with a template, and the template's own settings have an effect."""
     template, path = place.queue.child_template, f"{place.path}.childtemplate"
     if template.is_empty:
