@@ -23,6 +23,10 @@ try:
     import psycopg
     from psycopg.abc import PQGen
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+    from common.postgres_sessions import ENCODING, UNANSWERED_MAX_S, prepare_session
+    from common.postgres_sessions import Connection as Connection
+    from common.postgres_tables import find_missing_parts, find_missing_right
 except ImportError as error:  # also if libpq is missing
     raise OSError(f"a store in PostgreSQL needs psycopg: install yunishard[cluster] ({error})") from error
 
@@ -35,9 +39,6 @@ FORMAT: Final = len([*FORMATS.glob("*.sql")])
 CONNECT_MAX_S: Final = 5
 """Time limit for connecting to each server."""
 
-UNANSWERED_MAX_S: Final = 10
-"""Time after which a connection counts as lost whose packets are not acknowledged."""
-
 ANSWER_MAX_S: Final = 5.0
 """Time without any part of an answer after which a server counts as hung. Less than the lease of a worker, whose
 event loop waits for small commits. A commit that waits longer for a standby that is down is settled like any other.
@@ -49,17 +50,6 @@ LONG_ANSWER_MAX_S: Final = 60.0
 CONVERSION_MAX_S: Final = 3600.0
 """The same for the statements that create and convert tables."""
 
-LOCK_MAX_S: Final = 2
-"""Time limit for the lock of a row: an earlier worker or broker that is not fenced yet."""
-
-IDLE_TRANSACTION_MAX_S: Final = 5
-"""Time after which the server ends a transaction whose client is stopped, as its locks stop the successor."""
-
-_KEEPALIVE: Final = {"idle": 10, "interval": 5, "count": 3}
-"""TCP keepalives of the server, in seconds: sessions of a lost host end after 25 s. By default they would stay for
-hours, and a server has few.
-"""
-
 _DEFAULTS: Final = {
     "connect_timeout": str(CONNECT_MAX_S),
     "keepalives_idle": "5",
@@ -70,32 +60,18 @@ _DEFAULTS: Final = {
 }
 """Parameters of libpq that a connection string may replace."""
 
-_SESSION: Final = (
-    f"set_config('lock_timeout', '{LOCK_MAX_S}s', false),"
-    f" set_config('idle_in_transaction_session_timeout', '{IDLE_TRANSACTION_MAX_S}s', false),"
-    " set_config('statement_timeout', '0', false),"
-    + "".join(f" set_config('tcp_keepalives_{name}', '{value}', false)," for name, value in _KEEPALIVE.items())
-    + " CASE WHEN current_setting('synchronous_commit') IN ('off', 'local')"
-    " THEN set_config('synchronous_commit', 'on', false) END"
-)
-"""Columns that set up a session, so it takes one round trip. Poolers refuse such settings in the connection string.
+_FORMAT_QUERY: Final = "SELECT number FROM store_format"
 
-`statement_timeout` would end the wait for the standby, and the commit would count as durable; with these values of
-`synchronous_commit` it could be lost.
-"""
+_INACCESSIBLE: Final = ("42P01", "42501", "3F000")
+"""Codes of errors whose reason may be a right that the role lacks: no table, no right, no schema."""
 
-_NO_TABLES: Final = "the store has no tables: run `yunishard store init`"
-
-_UNDEFINED_TABLE: Final = "42P01"
 _DISK_FULL: Final = "53100"
-_WARNING: Final = "01000"
 
 
 class OutcomeUnknown(OSError):
     """The connection was lost, so a transaction may have been carried out or not."""
 
 
-Connection = psycopg.Connection[tuple[object, ...]]
 Result = TypeVar("Result")
 
 
@@ -158,7 +134,9 @@ class Database:
         """
         try:
             given = conninfo_to_dict(store)
-            self._conninfo = make_conninfo(store, **{**_DEFAULTS, **given, "application_name": name})
+            self._conninfo = make_conninfo(
+                store, **{**_DEFAULTS, **given, "client_encoding": ENCODING, "application_name": name}
+            )
         except psycopg.Error as error:
             raise OSError(f"the store is no valid connection string: {_first_line(error)}") from error
         self._answer_max_s, self._checks_format = answer_max_s or ANSWER_MAX_S, checks_format
@@ -178,9 +156,10 @@ class Database:
             lost = self._connection is not None and (
                 self._connection.broken or self._is_doubtful or isinstance(error, _Hung)
             )
+            reason = self._describe(error, self._connection)
             if isinstance(error, psycopg.OperationalError | psycopg.InternalError):  # also a server that is a standby
                 self.close()
-            raise (OutcomeUnknown if lost else OSError)(_describe(error)) from error
+            raise (OutcomeUnknown if lost else OSError)(reason) from error
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
@@ -213,15 +192,26 @@ class Database:
 
     def _prepare(self, connection: Connection) -> None:
         connection.add_notice_handler(self._note)
-        if not self._checks_format:
-            connection.execute(f"SELECT {_SESSION}")
-            return
-        found = _check_format(connection.execute(f"SELECT number, {_SESSION} FROM store_format"))  # noqa: S608
-        if found < FORMAT:
-            raise OSError(_describe_earlier(found))
+        connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED  # in each BEGIN
+        try:
+            if not self._checks_format:
+                prepare_session(connection)
+            elif (found := _check_format(prepare_session(connection, _FORMAT_QUERY))) < FORMAT:
+                raise OSError(_describe_earlier(found))
+        except psycopg.Error as error:
+            raise OSError(self._describe(error, connection)) from error
+
+    def _describe(self, error: psycopg.Error, connection: Connection | None) -> str:
+        """The reason of an error in one line. A connection that is still open finds out which right is missing."""
+        if error.sqlstate in _INACCESSIBLE and connection is not None:
+            with suppress(psycopg.Error):
+                if reason := find_missing_right(connection, creates=not self._checks_format):
+                    return reason
+        return _describe(error)
 
     def _note(self, notice: psycopg.errors.Diagnostic) -> None:
-        self._is_doubtful |= notice.sqlstate == _WARNING and "synchronous replication" in (notice.message_primary or "")
+        # Not by its text, which depends on the language of the server.
+        self._is_doubtful |= (notice.source_function or "").startswith("SyncRep")
 
 
 def _put_first(conninfo: str, server: str) -> str:
@@ -240,14 +230,15 @@ def _put_first(conninfo: str, server: str) -> str:
 
 def read_format(connection: Connection) -> int:
     """The format of a store. Raises OSError for a later one than this release reads, psycopg.Error without tables."""
-    return _check_format(connection.execute("SELECT number FROM store_format"))
+    return _check_format(connection.execute(_FORMAT_QUERY))
 
 
 def _check_format(cursor: psycopg.Cursor[tuple[object, ...]]) -> int:
     """The format in the first column. Raises OSError for a later one than this release reads."""
-    row = cursor.fetchone()
-    found = row[0] if row else 0
-    assert isinstance(found, int), found
+    rows = cursor.fetchall()
+    found = rows[0][0] if len(rows) == 1 else 0
+    if not isinstance(found, int) or found < 1:
+        raise OSError("the table store_format of the store does not have one row with a number: restore a backup")
     if found > FORMAT:
         raise OSError(
             f"the store has format {found}, and this release reads formats up to {FORMAT}: start the release that "
@@ -281,7 +272,9 @@ def convert(store: str, *, is_new: bool) -> int:
             connection.execute("LOCK TABLE store_format IN EXCLUSIVE MODE")  # one after the other
             before = read_format(connection)
         elif not is_new:
-            raise OSError(_NO_TABLES)
+            raise OSError(find_missing_right(connection))
+        elif reason := find_missing_right(connection, creates=True):
+            raise OSError(reason)
         for number in range(before + 1, FORMAT + 1):
             connection.execute((FORMATS / f"{number}.sql").read_bytes())
         if before < FORMAT:
@@ -302,9 +295,15 @@ def delete_journal(connection: Connection, partition: str) -> None:
         connection.execute(f"DELETE FROM {table} WHERE partition = ANY(%s)", (names,))  # noqa: S608
 
 
-def describe_server(store: str) -> str:
-    """The server's version, and whether it waits for a standby. Raises OSError if the store cannot be used."""
+def check_store(store: str) -> str:
+    """Check the tables, and the rights of the role; the server's version, and whether it waits for a standby.
+
+    Raises:
+        OSError: the store cannot be used.
+    """
     with closing(Database(store, "store")) as database, database.autocommit() as connection:
+        if problem := find_missing_parts(connection) or find_missing_right(connection):
+            raise OSError(problem)
         row = connection.execute(
             "SELECT current_setting('server_version'), current_setting('synchronous_standby_names') <> ''"
         ).fetchone()
@@ -312,12 +311,17 @@ def describe_server(store: str) -> str:
     return f"PostgreSQL {row[0]}, {'with' if row[1] else 'without'} a synchronous standby"
 
 
+_READ_ONLY: Final = "session is read-only"
+"""Of libpq, for a server that it does not use."""
+
+
 def _describe(error: psycopg.Error) -> str:
-    if error.sqlstate == _UNDEFINED_TABLE:
-        return _NO_TABLES
     if error.sqlstate == _DISK_FULL:
         return f"the disk of the store is full: {_first_line(error)}"
-    return f"the store cannot be used: {_first_line(error)}"
+    text = f"the store cannot be used: {_first_line(error)}"
+    if _READ_ONLY in text:
+        text += ", because of default_transaction_read_only of the role or database (RESET it), or it is a standby"
+    return text
 
 
 def _first_line(error: psycopg.Error) -> str:

@@ -105,9 +105,9 @@ def _check_predicates(settings: Settings) -> None:
 def _check_store(settings: Settings) -> None:
     if settings.store:
         try:
-            from common.postgres import describe_server  # needs a library that other systems do not have
+            from common.postgres import check_store  # needs a library that other systems do not have
 
-            _log.info("the store is %s", describe_server(settings.store))
+            _log.info("the store is %s", check_store(settings.store))
         except OSError as error:
             raise settings.error("store", str(error)) from None
 

@@ -100,13 +100,25 @@ def _administer(action: str, uri: str) -> None:
 
     store = _parse(uri)
     if action == "check":
-        with _open(store) as opened:
-            count = _count(len(opened.journals.epochs()), len(opened.record.read_records()))
-        _say(f"{postgres.describe_server(store)}; format {postgres.FORMAT}; {count}")
+        _check(store)
         return
     before = postgres.convert(store, is_new=action == "init")
     done = "already" if before == postgres.FORMAT else f"now, before {before}" if before else "now"
     _say(f"the store has format {postgres.FORMAT} {done}")
+
+
+def _check(store: str) -> None:
+    """Read what is in the store, also while a system uses it."""
+    from broker.postgres_store import PostgresStore
+    from common import postgres
+    from partition_worker.journal.postgres_journal import PostgresJournals
+
+    server = postgres.check_store(store)
+    with closing(PostgresStore(store)) as record:
+        count = _count(len(PostgresJournals(store).epochs()), len(record.read_records()))
+        leader = record.find_leader()
+    used = f"; host {leader} uses it" if leader else ""
+    _say(f"{server}; format {postgres.FORMAT}; {count}{used}")
 
 
 def _count(partitions: int, rms: int) -> str:

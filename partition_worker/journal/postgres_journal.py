@@ -45,7 +45,7 @@ _LAST_STORED: Final = (
 _APPEND: Final = (
     "INSERT INTO steps SELECT partition, %(first)s, %(last)s, %(content)s, %(checksum)s FROM journals"  # noqa: S608
     f" WHERE partition = %(partition)s AND epoch = %(epoch)s"
-    f" AND begins >= %(begins)s AND greatest(last, {_LAST_STORED}) >= %(stored)s"
+    f" AND begins >= %(begins)s AND greatest(last, {_LAST_STORED}) = %(stored)s"
     " FOR UPDATE ON CONFLICT DO NOTHING"
 )
 
@@ -53,9 +53,9 @@ _APPEND_FRESH: Final = (
     "WITH held AS (UPDATE journals SET begins = %(first)s, snapshot = 0, last = %(last)s"
     " WHERE partition = %(partition)s AND epoch = %(epoch)s AND last < %(first)s RETURNING partition)"
     " INSERT INTO steps SELECT partition, %(first)s, %(last)s, %(content)s, %(checksum)s FROM held"
-    " ON CONFLICT DO NOTHING"
 )
-"""This one also checks the order in the row: carried out late, it would declare later steps to be the first ones."""
+"""This one also checks the order in the row: carried out late, it would declare later steps to be the first ones. A
+row with the same first step is an error, which also undoes the update: it would be declared to be the first one."""
 
 _decode_group = msgspec.msgpack.Decoder(list[bytes]).decode
 _decode_step = msgspec.msgpack.Decoder(Step).decode
@@ -195,14 +195,18 @@ class PostgresJournal(_Reading, Journal):
             raise
 
     def _claim(self) -> _Row:
-        with self._database.transaction() as connection:
+        """Fence earlier workers, and read the row in a transaction that begins after that: whatever the isolation level
+        is, it reads everything that they have committed.
+        """
+        with self._database.autocommit() as connection:
             done = connection.execute(
                 "INSERT INTO journals (partition, epoch) VALUES (%s, %s) ON CONFLICT (partition)"
                 " DO UPDATE SET epoch = excluded.epoch WHERE journals.epoch <= excluded.epoch",
                 self._key,
             )
-            if not done.rowcount:
-                raise Fenced(f"another worker has the journal of partition {self._partition}, under a later epoch")
+        if not done.rowcount:
+            raise Fenced(f"another worker has the journal of partition {self._partition}, under a later epoch")
+        with self._hold_row() as connection:
             return self._read_row(connection)
 
     def _read_row(self, connection: Connection) -> _Row:
@@ -234,7 +238,7 @@ class PostgresJournal(_Reading, Journal):
     def append(self, steps: Sequence[bytes], *, fresh: bool) -> int:
         numbered = [(_decode_number(step).number, step) for step in steps]
         if self._is_unsettled:
-            self._settle()
+            self._settle(numbered)
         needed = self._row.begins if self._row.last < self._row.begins else self._row.last + 1
         unwritten = [(number, step) for number, step in numbered if number >= needed]
         if unwritten:
@@ -259,7 +263,7 @@ class PostgresJournal(_Reading, Journal):
         with self._database.autocommit() as connection:
             done = connection.execute(_APPEND_FRESH if fresh else _APPEND, values)
         if not done.rowcount:
-            self._settle()  # raises Fenced or JournalDamaged, if that is why
+            self._settle(steps)  # raises Fenced or JournalDamaged, if that is why
             raise OSError("an earlier commit has been carried out only now")
         self._stored_bytes += len(content)
         self._row = msgspec.structs.replace(self._row, last=last)
@@ -267,17 +271,25 @@ class PostgresJournal(_Reading, Journal):
             self._row = msgspec.structs.replace(self._row, begins=first, snapshot=0)
             self.has_garbage = True
 
-    def _settle(self) -> None:
-        """Find out the outcome of the last commit."""
+    def _settle(self, steps: Sequence[tuple[int, bytes]]) -> None:
+        """Find out which of these steps the last commit has stored."""
+        known = self._row
         with self._hold_row() as connection:
             row = self._read_row(connection)
-        known = self._row
+            found = connection.execute(
+                "SELECT first, content FROM steps WHERE partition = %s AND first > %s ORDER BY first",
+                (self._partition, known.last),
+            ).fetchall()
         if row.last < known.last or row.begins < known.begins:
             raise JournalDamaged(
                 f"the store is back at step {row.last} and snapshot {row.snapshot}, although it acknowledged"
                 f" step {known.last} and snapshot {known.snapshot}: has a failover promoted a server that was not"
                 " synchronous?"
             )
+        own = {step for _, step in steps}
+        for first, content in msgspec.convert(found, list[tuple[int, bytes]]):
+            if not own.issuperset(_split_group(content)):
+                raise JournalDamaged(f"the store has steps from {first} on that this worker has not written")
         self._row = row
 
     @contextmanager
@@ -382,6 +394,14 @@ def _cut(content: Iterable[bytes]) -> Iterator[bytes]:
     if rest:
         yield bytes(rest)
     yield b""
+
+
+def _split_group(content: bytes) -> list[bytes]:
+    """The encoded steps of a group commit. Raises JournalDamaged."""
+    try:
+        return _decode_group(content)
+    except msgspec.MsgspecError as error:
+        raise JournalDamaged(f"a group of steps cannot be decoded: {error}") from None
 
 
 def _decode_row(first: int, last: int, content: bytes, checksum: int) -> Iterator[Step]:

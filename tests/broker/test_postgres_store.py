@@ -42,7 +42,7 @@ def store(link: postgres.Link, uri: str) -> Iterator[PostgresStore]:
 
 
 def test_a_write_whose_answer_was_lost_has_succeeded(link: postgres.Link, store: PostgresStore) -> None:
-    link.once(Action.LOSE_ANSWER, b"COMMIT")
+    link.once(Action.LOSE_ANSWER, b"COMMIT\0")
     keep(store, 2, "second")
     assert store.read_records() == [facts(RM, "second")]
     keep(store, 3, "third")
@@ -51,12 +51,12 @@ def test_a_write_whose_answer_was_lost_has_succeeded(link: postgres.Link, store:
 
 @pytest.mark.usefixtures("impatient")
 def test_a_write_whose_answer_does_not_come_has_succeeded(link: postgres.Link, store: PostgresStore) -> None:
-    link.once(Action.HANG, b"COMMIT")
+    link.once(Action.HANG, b"COMMIT\0")
     keep(store, 2, "second")
     assert store.read_records() == [facts(RM, "second")]
 
 
-@pytest.mark.parametrize("lost", [b"BEGIN", b"INSERT INTO versions", b"COMMIT"])
+@pytest.mark.parametrize("lost", [b"BEGIN", b"INSERT INTO versions", b"COMMIT\0"])
 def test_a_write_that_was_lost_on_the_way_has_failed(link: postgres.Link, store: PostgresStore, lost: bytes) -> None:
     link.once(Action.LOSE, lost)
     with pytest.raises(OSError, match="the store cannot be used"):
@@ -86,7 +86,7 @@ def test_a_write_waits_until_its_outcome_is_known(
     link: postgres.Link, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres_store, "SETTLE_INTERVAL_S", 0.01)
-    link.once(Action.LOSE_ANSWER, b"COMMIT")
+    link.once(Action.LOSE_ANSWER, b"COMMIT\0")
     link.is_open = False
     thread = threading.Thread(target=keep, args=(store, 2, "second"))
     thread.start()
@@ -103,7 +103,7 @@ def test_a_write_of_unknown_outcome_fails_once_another_broker_has_begun(
     link: postgres.Link, store: PostgresStore, uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres_store, "SETTLE_INTERVAL_S", 0.01)
-    link.once(Action.LOSE, b"COMMIT")
+    link.once(Action.LOSE, b"COMMIT\0")
     link.is_open = False
     errors: list[OSError] = []
 
