@@ -4,12 +4,20 @@ permissions of secrets.
 
 import fcntl
 import os
+import pwd
 import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
+
+LINKS_MAX: Final = 40
+"""Symbolic links of a path that are followed, as by the kernel; a path with more is refused."""
+
+POD_VARIABLE: Final = "KUBERNETES_SERVICE_HOST"
+"""An environment variable of each pod. Kubernetes makes its volumes writable to all, and only the pod sees them."""
 
 
 @contextmanager
@@ -75,6 +83,114 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def find_intruder(folder: Path) -> str:
+    """Return which other user could replace or change files below a directory, with the remedy; empty if only this user
+    and root can. The part of the path that does not exist yet is not checked.
+
+    The directory has to belong to this user, and no other one may write to it. Each directory above it, also those that
+    its symbolic links lead through, has to belong to this user or root, and others may write to it only if they can't
+    rename what is not theirs (the sticky bit, as `/tmp` has). A user that passes these rules cannot undo them, so the
+    answer stays valid.
+    """
+    path, rest, links = Path("/"), list(folder.absolute().parts[1:]), 0
+    while True:
+        try:
+            found = path.lstat()
+        except FileNotFoundError:
+            return ""
+        if stat.S_ISLNK(found.st_mode):
+            links += 1
+            if problem := _find_owner_problem(path, found):
+                return problem
+            if links > LINKS_MAX:
+                return f"{path}: has too many symbolic links; name the directory itself"
+            target = path.readlink()
+            rest[:0] = target.parts[1:] if target.is_absolute() else target.parts
+            path = Path("/") if target.is_absolute() else path.parent
+        elif problem := _find_folder_problem(path, found, is_last=not rest):
+            return problem
+        elif not rest:
+            return ""
+        name = rest.pop(0)
+        path = path.parent if name == ".." else path / name
+
+
+def _find_folder_problem(path: Path, found: os.stat_result, *, is_last: bool) -> str:
+    if _is_volume_of_pod(path, found):
+        return ""
+    writers = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if found.st_mode & stat.S_ISVTX and not is_last:
+        writers = 0
+    if writers == stat.S_IWGRP and not is_last and _is_private_group(found):
+        writers = 0
+    if writers:
+        who = "all users" if writers & stat.S_IWOTH else f"the group {found.st_gid}"
+        return f"{path}: {who} may write to it; see what is there, then `chmod go-w {path}`"
+    return _find_owner_problem(path, found, is_own=is_last)
+
+
+def _find_owner_problem(path: Path, found: os.stat_result, *, is_own: bool = False) -> str:
+    if found.st_uid == os.geteuid() or (not is_own and found.st_uid in (0, _find_outer_root())):
+        return ""
+    return f"{path}: belongs to another user, {_name_user(found.st_uid)}, not to {_name_user(os.geteuid())}"
+
+
+def _find_outer_root() -> int:
+    """Return the user that owns the files of root in a user namespace that does not contain root; otherwise root."""
+    try:
+        if Path("/proc/self/uid_map").read_text().split() != ["0", "0", str((1 << 32) - 1)]:
+            return int(Path("/proc/sys/kernel/overflowuid").read_text())
+    except FileNotFoundError:  # not Linux
+        pass
+    return 0
+
+
+def _is_private_group(found: os.stat_result) -> bool:
+    """Whether the group is the one of the owner alone, as many systems make one for each user."""
+    return found.st_gid == found.st_uid == os.geteuid() != 0
+
+
+def _is_volume_of_pod(path: Path, found: os.stat_result) -> bool:
+    return found.st_uid == 0 and POD_VARIABLE in os.environ and os.path.ismount(path)
+
+
+def _name_user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
+
+
+def find_obstacle(path: Path, *, is_written: bool = True) -> str:
+    """Return why a path cannot be a file that this process reads, and writes if `is_written`, such as "is a directory";
+    empty if it can, or if there is nothing. The file is not opened: that would wait for ever if it is a fifo.
+    """
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return "is a link to nothing" if path.is_symlink() else ""
+    except OSError as error:
+        return f"cannot be used: {error.strerror or error}"
+    kinds = {stat.S_IFDIR: "directory", stat.S_IFIFO: "fifo", stat.S_IFSOCK: "socket"}
+    if not stat.S_ISREG(mode):
+        return f"is a {kinds.get(stat.S_IFMT(mode), 'device')}, not a file"
+    if not os.access(path, os.R_OK | (os.W_OK if is_written else 0), effective_ids=True):
+        return f"may not be read{' and written' if is_written else ''} by this user"
+    return ""
+
+
+def remove_any(path: Path) -> None:
+    """Remove a file, a directory with everything in it, or nothing.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def is_exposed(found: os.stat_result) -> bool:

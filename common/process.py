@@ -34,6 +34,7 @@ import msgspec
 import uvloop
 
 from common import gc_tuning
+from common.folders import find_intruder
 from common.logs import configure_logging
 from common.names import FRONT_ENDS, INSTANCE, WORKER, lease_name, peer_name
 from common.settings import Settings, SettingsError, add_options, parse_options, read_settings, replace_settings
@@ -194,14 +195,17 @@ def parse_arguments(args: argparse.Namespace) -> Arguments:
     """Read the settings, and combine them with the options.
 
     Raises:
-        SettingsError: a setting is invalid, or the file cannot be read.
+        SettingsError: a setting is invalid, the file cannot be read, or another user could replace the state directory.
     """
     settings = read_settings(args.settings) if args.settings else Settings()
     instance = args.instance or secrets.token_hex(4)
     if not INSTANCE.fullmatch(instance):
         raise SettingsError(f"--instance: expected up to 96 letters, digits and '_', '.', '-', got {instance!r}")
     broker = BrokerAddress(args.broker, args.broker_key)
-    return Arguments(broker, replace_settings(settings, parse_options(args)), instance)
+    settings = replace_settings(settings, parse_options(args))
+    if settings.state is not None and (problem := find_intruder(settings.state)):
+        raise settings.error("state", problem)
+    return Arguments(broker, settings, instance)
 
 
 def lock_name(broker: str, name: str) -> None:

@@ -10,6 +10,8 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Final
 
+from common.folders import find_obstacle
+
 IN_MEMORY: Final = Path(":memory:")
 """The path of a file that ends with the process."""
 
@@ -30,7 +32,10 @@ def open_file(path: Path, formats: Path, pragmas: Sequence[str]) -> sqlite3.Conn
         sqlite3.DatabaseError: it is damaged, or no file of this kind.
     """
     latest = len([*formats.glob("*.sql")])
-    if path != IN_MEMORY:  # SQLite gives its other files the same mode
+    if path != IN_MEMORY:
+        if obstacle := find_obstacle(path):
+            raise OSError(f"it {obstacle}")
+        # SQLite gives its other files the same mode.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         # Closing a connection that may write would move the content of the log, also of a later format.
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as file:

@@ -2,7 +2,7 @@
 
 A lock on a file in it holds it. The processes inherit the lock: a new system cannot start before the last process of an
 old one has ended, even if the old supervisor was killed. The broker's socket and the journals are in directories below
-it that no other user can enter.
+it that no other user can enter, nor replace: no other user may write to the state directory or change its path.
 
 Not here: the files in it (`broker/record_file.py`, `partition_worker/journal/`, `webservice/`).
 """
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from common.folders import make_temporary_folder
+from common.folders import find_intruder, make_temporary_folder
 from common.process import LEAVE_MAX_S
 from common.settings import Settings, SettingsError
 from common.text_formats import describe_file_error
@@ -60,7 +60,9 @@ def claim_state_directory(settings: Settings, stack: ExitStack) -> StateDirector
     origin = settings.origin("state")
     folder = _make_temporary(stack) if settings.state is None else settings.state.absolute()
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _check_intruders(folder, origin)
+        _make_folders(folder)
+        _check_intruders(folder, origin)
         run, _, _ = (_make_private(folder / name, origin) for name in ("run", "journals", "history"))
         lock = _lock(folder / LOCK, origin)
     except FileExistsError:
@@ -74,6 +76,18 @@ def claim_state_directory(settings: Settings, stack: ExitStack) -> StateDirector
         socket = _make_temporary(stack) / "broker.sock"
     stack.callback(socket.unlink, missing_ok=True)
     return StateDirectory(folder, run / "settings.json", f"ipc://{socket}", lock)
+
+
+def _check_intruders(folder: Path, origin: str) -> None:
+    if problem := find_intruder(folder):
+        raise SettingsError(f"{origin}: {problem}; or choose another directory with --state, which only you can change")
+
+
+def _make_folders(folder: Path) -> None:
+    """Create a directory and those above it, to which no other user may write."""
+    for one in (*reversed(folder.parents), folder):
+        if not one.is_dir():
+            one.mkdir(mode=0o700 if one == folder else 0o755, exist_ok=True)
 
 
 def _make_private(folder: Path, origin: str) -> Path:
@@ -95,10 +109,12 @@ def _make_private(folder: Path, origin: str) -> Path:
 def _make_temporary(stack: ExitStack) -> Path:
     """Make a directory that only this user can enter, removed when the stack closes."""
     try:
-        return stack.enter_context(make_temporary_folder("up"))
+        folder = stack.enter_context(make_temporary_folder("up"))
     except OSError as error:
         reason = describe_file_error(error)
         raise SettingsError(f"no temporary directory: {reason}; set TMPDIR to one you can write to") from None
+    _check_intruders(folder, "TMPDIR")
+    return folder
 
 
 # The lock -------------------------------------------------------------------------------------------------------------

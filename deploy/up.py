@@ -11,7 +11,6 @@ import logging
 import os
 import re
 import secrets
-import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterable
@@ -22,6 +21,7 @@ from typing import Final
 from common import wire
 from common.compiled import find_engine
 from common.control_messages import Figures, WorkersWanted
+from common.folders import remove_any
 from common.host_facts import measure_capacity
 from common.logs import configure_logging
 from common.metrics import Family, encode_families
@@ -239,7 +239,7 @@ def remove_journal(folder: Path, partition: str) -> None:
         return
     for path in sorted(found, key=lambda path: (path.suffix != ".sqlite", path.name)):
         try:
-            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+            remove_any(path)
         except OSError as error:
             _log.warning("%s: cannot be removed: %s", path, error.strerror)
 

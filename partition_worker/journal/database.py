@@ -258,6 +258,7 @@ class JournalReader(StepReader):
         path, log = self.files.database, self.files.wal
         if not path.exists():
             raise FileNotFoundError(f"{path}: there is no journal")
+        self.files.check(is_written=False)
         self._is_shared = self._has_users()
         with translate_errors(self.files), ExitStack() as stack:
             mode = "mode=ro"

@@ -10,7 +10,6 @@ A snapshot file holds the encoded state after a step, with a checksum.
 
 import os
 import re
-import shutil
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
@@ -18,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from common.folders import sync_folder
+from common.folders import find_obstacle, remove_any, sync_folder
 from partition_worker.recovery import JournalDamaged
 
 NAME: Final = re.compile(r"[A-Za-z0-9_.:~-]+")
@@ -62,7 +61,24 @@ class Files:
     def all(self) -> list[Path]:
         """All existing files, the database first."""
         snapshots = (path for _, path in self.snapshots())
-        return [path for path in (self.database, self.wal, self.wal_index, *snapshots) if path.exists()]
+        return [path for path in (self.database, self.wal, self.wal_index, *snapshots) if os.path.lexists(path)]
+
+    def check(self, *, is_written: bool = True) -> None:
+        """Check that the database is in files that this process can read, and write if `is_written`.
+
+        Raises:
+            JournalDamaged: one is something else, such as a directory or a fifo.
+        """
+        for path in (self.database, self.wal, self.wal_index):
+            if obstacle := find_obstacle(path, is_written=is_written):
+                raise JournalDamaged(f"{path.name} {obstacle}")
+
+    def remove_unfinished_snapshots(self) -> None:
+        """Remove the unfinished snapshots of processes that have ended, and of an earlier one with our number."""
+        for _, path in self.snapshots():
+            process = path.name.rpartition(".tmp-")[2]
+            if path.suffix.startswith(".tmp-") and (int(process) == os.getpid() or not _is_running(int(process))):
+                remove_any(path)
 
     def size_bytes(self) -> int:
         """Bytes of all files."""
@@ -77,8 +93,8 @@ class Files:
 
         The database is moved first: if this is interrupted, `clear` removes the files that are left without one.
         """
-        shutil.rmtree(self.damaged, ignore_errors=True)
-        self.damaged.mkdir(mode=0o700, exist_ok=True)
+        remove_any(self.damaged)
+        self.damaged.mkdir(mode=0o700)
         for path in self.all():
             path.replace(self.damaged / path.name)
         sync_folder(self.folder)
@@ -87,8 +103,19 @@ class Files:
     def clear(self) -> None:
         """Remove all files, the database first."""
         for path in self.all():
-            path.unlink(missing_ok=True)
+            remove_any(path)
         sync_folder(self.folder)
+
+
+def _is_running(process: int) -> bool:
+    """Whether there is a process with this number."""
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # of another user
+        return True
+    return True
 
 
 # Snapshots ------------------------------------------------------------------------------------------------------------
@@ -110,7 +137,8 @@ def write_snapshot(path: Path, number: int, content: Iterable[bytes]) -> None:
         OSError: the disk is full or fails; no file is left.
     """
     try:
-        with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE), "w+b") as file:
+        remove_any(path)
+        with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE), "w+b") as file:
             file.seek(_HEAD.size)
             length = sum(map(file.write, content))
             checksum = _compute_checksum(file, number, length)
@@ -130,6 +158,8 @@ def read_snapshot(path: Path, number: int) -> Iterator[bytes]:
         JournalDamaged: the file is missing or damaged.
         OSError: it cannot be read.
     """
+    if obstacle := find_obstacle(path, is_written=False):
+        raise JournalDamaged(f"its snapshot {path.name} {obstacle}")
     try:
         file = path.open("rb")
     except FileNotFoundError:

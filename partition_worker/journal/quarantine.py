@@ -25,6 +25,7 @@ from typing import Final
 
 import msgspec
 
+from common.folders import find_obstacle, remove_any
 from common.text_formats import format_count
 from partition_worker.journal.files import PRIVATE
 from partition_worker.partition_host import (
@@ -58,7 +59,7 @@ class Quarantine:
         """The files of all quarantined messages, oldest first."""
         pattern = re.compile(rf"{re.escape(self._partition)}\.poison-[0-9a-f]+")
         paths = (path for path in self._folder.glob("*.poison-*") if pattern.fullmatch(path.name))
-        return sorted(paths, key=lambda path: (path.stat().st_mtime_ns, path.name))
+        return sorted(paths, key=lambda path: (path.lstat().st_mtime_ns, path.name))
 
     def write(self, message: QuarantinedMessage) -> Path:
         """Write a quarantined message, and remove the oldest files beyond KEPT_MAX.
@@ -68,12 +69,12 @@ class Quarantine:
         """
         identity = identify_message(message.message.header.kind, message.message.body)
         path = self._folder / f"{self._partition}.poison-{identity.hex()}"
-        path.unlink(missing_ok=True)
+        remove_any(path)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
         with open(descriptor, "wb") as file:
             file.write(msgspec.msgpack.encode(message))
         for old in self.list_paths()[:-KEPT_MAX]:
-            old.unlink(missing_ok=True)
+            remove_any(old)
         return path
 
     def read(self) -> Iterator[tuple[Path, QuarantinedMessage]]:
@@ -83,6 +84,8 @@ class Quarantine:
             JournalDamaged: a file cannot be decoded.
         """
         for path in self.list_paths():
+            if obstacle := find_obstacle(path, is_written=False):
+                raise JournalDamaged(f"{path.name} {obstacle}")
             try:
                 yield path, msgspec.msgpack.decode(path.read_bytes(), type=QuarantinedMessage)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -95,7 +98,7 @@ class Quarantine:
             OSError: one cannot be removed.
         """
         for path in (*self.list_paths(), self.attempts):
-            path.unlink(missing_ok=True)
+            remove_any(path)
 
     def open_attempts(self, supervisor: bytes = b"") -> Attempts:
         """Read the attempts file of the former worker, and replace it by one of this worker, mapped into memory.
@@ -108,19 +111,24 @@ class Quarantine:
         now = time.time()
         deaths: dict[bytes, Deaths] = {}
         ended = b""
+        obstacle = find_obstacle(self.attempts)
         try:
-            deaths, ended = read_page(self.attempts.read_bytes(), supervisor, now)
+            if not obstacle:
+                deaths, ended = read_page(self.attempts.read_bytes(), supervisor, now)
         except FileNotFoundError:
             pass
         except ValueError:
-            _log.warning("%s: is not an attempts file, and is replaced", self.attempts)
+            obstacle = "is not an attempts file"
+        if obstacle:
+            _log.warning("%s: %s, and is replaced", self.attempts, obstacle)
+            remove_any(self.attempts)
         if ended:
             alone, together = (format_count(count, "worker") for count in deaths[ended][:2])
             text = "%s: message %s ended the last worker; so far it ended %s, and %s together with the supervisor"
             _log.warning(text, self._partition, ended.hex(), alone, together)
         attempts = Attempts({key: one for key, one in deaths.items() if one.at > now - REMEMBERED_S}, supervisor)
         temporary = self.attempts.with_suffix(".attempts-new")
-        temporary.unlink(missing_ok=True)
+        remove_any(temporary)
         descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE)
         try:
             os.write(descriptor, attempts.page)  # allocates the blocks: a mapped page without one raises SIGBUS

@@ -12,7 +12,6 @@ worker that is fenced replaces nothing.
 """
 
 import os
-import shutil
 import sqlite3
 import struct
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from common.folders import lock_folder, sync_folder
+from common.folders import lock_folder, remove_any, sync_folder
 from common.sqlite_file import transaction
 from partition_worker.journal import database
 from partition_worker.journal.database import Meta, Row, translate_errors
@@ -86,8 +85,9 @@ class SqliteJournal(database.StepReader, Journal):
         """Whether the outcome of the last call of `append` is unknown."""
         self._process = os.getpid()
         with lock_folder(files.folder):  # an earlier worker deletes its files under this lock
-            if not files.database.exists():
+            if not os.path.lexists(files.database):
                 files.clear()  # leftovers of a journal whose removal was interrupted
+            files.check()
             os.close(os.open(files.database, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE))
             inode = files.database.stat().st_ino
         with translate_errors(files), ExitStack() as stack:
@@ -101,6 +101,7 @@ class SqliteJournal(database.StepReader, Journal):
             stack.callback(self._file.close)
             try:
                 self._claim(epoch)
+                files.remove_unfinished_snapshots()  # no process can record one of an earlier epoch
             except sqlite3.Error:
                 _check_existence(files, inode)  # the reason of an I/O error may be that its log is gone
                 raise
@@ -211,6 +212,8 @@ class SqliteJournal(database.StepReader, Journal):
         with translate_errors(), transaction(self._file):
             meta = self._update_meta(self._meta._replace(begins=number + 1, snapshot=number))
             if unfinished.exists() or not path.exists():  # else an earlier attempt was not committed
+                if path.is_dir():
+                    remove_any(path)
                 unfinished.replace(path)
                 sync_folder(self.files.folder)
         self._meta = meta
@@ -269,7 +272,7 @@ class SqliteJournal(database.StepReader, Journal):
         for number, path in self.files.snapshots():  # one in progress has a later number
             is_kept = number >= first - 1 and path == self.files.snapshot(number)
             if number < self._meta.begins and number != self._meta.snapshot and not is_kept:
-                path.unlink(missing_ok=True)
+                remove_any(path)
                 self._segment_bytes.pop(number, None)
 
     def used_bytes(self) -> int:
@@ -302,7 +305,7 @@ class SqliteJournal(database.StepReader, Journal):
                 self._file.execute("BEGIN IMMEDIATE")
                 self._read_meta(self._meta.epoch)
                 self.files.clear()
-                shutil.rmtree(self.files.damaged, ignore_errors=True)
+                remove_any(self.files.damaged)
         finally:
             self.close()  # SQLite leaves files of the same names alone, as the database was unlinked
 
@@ -353,7 +356,7 @@ class SqliteJournals(Journals):
 
     def set_aside(self, partition: str, epoch: int) -> str:
         files = Files(self._folder, partition)
-        with suppress(JournalDamaged), closing(database.JournalReader(files)) as reader:
+        with suppress(JournalDamaged, FileNotFoundError), closing(database.JournalReader(files)) as reader:
             if (present := reader.read_meta().epoch) > epoch:
                 raise Fenced(f"{files.database}: another worker has the partition, under epoch {present}")
         return str(files.put_aside())

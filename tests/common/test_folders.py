@@ -1,15 +1,16 @@
-"""Permissions of secrets, and temporary directories."""
+"""Permissions of secrets, temporary directories, and directories that another user could replace."""
 
 import os
 import stat
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from common.folders import is_exposed, make_temporary_folder
+from common.folders import POD_VARIABLE, find_intruder, is_exposed, make_temporary_folder
 
 OWN, OTHER, ROOT = 1000, 1001, 0
 
@@ -97,3 +98,77 @@ def test_a_temporary_folder_that_is_removed_before_it_is_locked_is_made_again(
     monkeypatch.setattr(tempfile, "mkdtemp", make)
     with make_temporary_folder("test") as folder:
         assert folder == made[1]
+
+
+STRANGER = 4711
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+
+
+def give(path: Path) -> None:
+    os.chown(path, STRANGER, STRANGER, follow_symlinks=False)
+
+
+def link_through(above: Path, state: Path) -> None:
+    """Replace the directory by a link that leads through one to which all may write."""
+    state.rmdir()
+    (above / "open" / "target").mkdir(parents=True)
+    (above / "open").chmod(0o777)
+    state.symlink_to("open/../open/target")
+
+
+def link_of_stranger(above: Path, state: Path) -> None:
+    state.rename(above / "target")
+    state.symlink_to("target")
+    give(state)
+    above.chmod(0o1777)
+
+
+def loop(above: Path, state: Path) -> None:
+    state.rmdir()
+    state.symlink_to(state.name)
+
+
+def remove_and_open(above: Path, state: Path) -> None:
+    state.rmdir()
+    above.chmod(0o777)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda above, state: None, ""),
+        (lambda above, state: state.chmod(0o755), ""),
+        (lambda above, state: state.rmdir(), ""),
+        (lambda above, state: above.chmod(0o1777), ""),
+        (lambda above, state: state.rename(above / "b") and state.symlink_to(above / "b"), ""),
+        (lambda above, state: state.chmod(0o777), "a/state: all users may write to it; see what is there, then `chmod"),
+        (lambda above, state: state.chmod(0o1777), "a/state: all users may write to it"),
+        (lambda above, state: state.chmod(0o770), "a/state: the group"),
+        (lambda above, state: above.chmod(0o777), "a: all users may write to it"),
+        (remove_and_open, "a: all users may write to it"),
+        (link_through, "a/open: all users may write to it"),
+        (loop, "a/state: has too many symbolic links"),
+        pytest.param(lambda above, state: give(state), "a/state: belongs to another user, 4711", marks=AS_ROOT),
+        pytest.param(lambda above, state: give(above), "a: belongs to another user, 4711", marks=AS_ROOT),
+        pytest.param(link_of_stranger, "a/state: belongs to another user, 4711", marks=AS_ROOT),
+    ],
+)
+def test_a_directory_that_another_user_could_replace_is_found(
+    tmp_path: Path, change: Callable[[Path, Path], object], problem: str
+) -> None:
+    state = tmp_path / "a" / "state"
+    state.mkdir(parents=True)
+    state.parent.chmod(0o755)
+    state.chmod(0o700)
+    change(state.parent, state)
+    found = find_intruder(state)
+    assert found.startswith(f"{tmp_path}/{problem}") if problem else not found
+
+
+@AS_ROOT
+def test_a_volume_of_a_pod_may_be_writable_to_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    monkeypatch.setattr(os.path, "ismount", lambda path: path == tmp_path)
+    assert find_intruder(tmp_path)
+    monkeypatch.setenv(POD_VARIABLE, "10.0.0.1")
+    assert not find_intruder(tmp_path)

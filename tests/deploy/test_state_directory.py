@@ -98,6 +98,17 @@ def test_a_directory_of_another_user_is_refused(tmp_path: Path) -> None:
     assert "belongs to another user" in refusal(tmp_path)
 
 
+@pytest.mark.parametrize("place", ["state", "."], ids=["the directory", "the one above"])
+def test_a_state_directory_that_others_may_replace_is_refused(tmp_path: Path, place: str) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / place).chmod(0o777)
+    line = refusal(tmp_path / "state")
+    assert line.startswith(
+        f"--state: {tmp_path / place}: all users may write to it; see what is there, then `chmod go-w"
+    )
+    assert not list((tmp_path / "state").iterdir())
+
+
 def test_a_link_or_a_file_in_the_place_of_a_private_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     (tmp_path / "run").symlink_to(tmp_path / "elsewhere")

@@ -22,7 +22,7 @@ from typing import Final
 
 from common import curve_keys
 from common.curve_keys import ALLOWED, HOST, PUBLIC_SUFFIX, AllowedKey, fingerprint, host_file
-from common.folders import lock_folder, sync_folder
+from common.folders import find_intruder, lock_folder, sync_folder
 from common.settings import HOST as HOST_NAME
 from common.tables import write
 from yunishard.cli import CommandFailed, CommandUnusable
@@ -64,6 +64,9 @@ def run_cluster(args: argparse.Namespace) -> int:
       2  wrong usage, or a file that cannot be used
     """
     action, _ = _ACTIONS[args.action]
+    for folder in (args.dir, *(args.dir / host for host in getattr(args, "hosts", ()))):
+        if problem := find_intruder(folder):
+            raise CommandUnusable(f"{problem}; or choose another directory for the keys")
     try:
         action(args)
     except (ValueError, curve_keys.KeyFileError) as error:

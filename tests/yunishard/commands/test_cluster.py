@@ -112,3 +112,14 @@ def test_a_list_that_cannot_be_read_is_an_error_that_names_it(keys: Path, capsys
     (keys / "a" / "allowed").write_text("nonsense\n")
     assert cluster("rotate", keys, "b") == 2
     assert f"{keys}/a/allowed: line 1: expected a public key" in capsys.readouterr().err
+
+
+def test_keys_in_a_directory_that_others_may_replace_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys = tmp_path / "keys"
+    keys.mkdir()
+    keys.chmod(0o777)
+    assert cluster("init", keys, "a") == 2
+    assert f"{keys}: all users may write to it" in capsys.readouterr().err
+    assert not list(keys.iterdir())
