@@ -1,8 +1,9 @@
-"""The shell of a broker's election: one thread polls the lease of the leader in the store.
+"""The shell of a broker's election: one thread polls the leases of the host and of the leader in the store.
 
-A poll also renews the host's row in `hosts`: its heartbeat shows operators and the next leader that the host reaches
+A poll also renews the host's row in `hosts`: its heartbeat shows the leader, and the next one, that the host reaches
 the store. A broker whose lease is over ends its process at once, without waiting for threads that may hang
-in the store; the supervisor starts it again, as a standby.
+in the store; the supervisor starts it again, as a standby. If another system holds the lease of the host, the whole
+system ends.
 
 Not here: when to poll, and what follows (`election.py`).
 """
@@ -18,8 +19,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from broker.election import RENEWALS, Election
-from common.control_messages import STORE_SILENCE, LeasePolled, PollLease
+from broker.host_lease import HostLease, read_refusals, record_refusal
+from common.control_messages import LeasePolled, PollLease
 from common.curve_keys import host_file, read_pair
 from common.host_facts import HostFacts, read_host_facts
 from common.inbox import ThreadEndpoint
@@ -55,14 +59,17 @@ class Candidacy:
         """
         settings = arguments.settings
         duration_s = LEADER_DURATION * settings.lease_timeout_s
-        self.election = Election(BrokerAddress(arguments.broker.address), duration_s=duration_s)
+        host = read_host_facts(settings)
+        own = BrokerAddress(arguments.broker.address)
+        self.election = Election(own, host=host.name, address=host.address, duration_s=duration_s)
         self.notes = (self.election.leaders, self.election.notes, self.election.warnings)
         """Lists that `write_notes` empties."""
         self._wire = wire
         self._life = life
         self._poller = LeasePoller(
             settings.store,
-            read_host_facts(settings),
+            host,
+            HostLease(host, settings.state),
             settings.cluster_keys,
             answer_max_s=duration_s / RENEWALS,
             wake=partial(wire.wake, LEASE),
@@ -90,15 +97,17 @@ class Candidacy:
     def write_notes(self) -> None:
         """Log, and report another leader to the supervisor. Ends the process if the lease is over."""
         log_lines(_log, {logging.INFO: self.election.notes, logging.WARNING: self.election.warnings})
+        if self.election.refused:
+            self._poller.record_refusal()
+            self._life.refuse(self.election.refused)
         if self.election.lost:
             os._exit(EXIT_STATUS)
         while self.election.leaders:
             self._life.leads(self.election.leaders.pop(0))
 
     def close(self) -> None:
-        """Release the lease, so that a standby need not wait until it ends."""
-        if self.election.epoch:
-            self._poller.release(self.election.epoch)
+        """Release the leases, so that a standby and another system with this name need not wait until they end."""
+        self._poller.release(self.election.epoch)
         self._poller.close()
 
 
@@ -106,7 +115,14 @@ class LeasePoller(ThreadEndpoint):
     """Polls the lease for one broker, on a connection of its own: the record's may wait for a slow write."""
 
     def __init__(
-        self, store: str, host: HostFacts, keys: Path | None, *, answer_max_s: float, wake: Callable[[], None]
+        self,
+        store: str,
+        host: HostFacts,
+        lease: HostLease,
+        keys: Path | None,
+        *,
+        answer_max_s: float,
+        wake: Callable[[], None],
     ) -> None:
         """`keys` is the directory with the keys of this host; None if no other host reaches it. A server that is silent
         for `answer_max_s` counts as hung: the next poll uses another connection, and has to come in time.
@@ -117,6 +133,7 @@ class LeasePoller(ThreadEndpoint):
         super().__init__("lease", wake=wake)
         self._database = Database(store, "lease", answer_max_s=answer_max_s)
         self._host = host
+        self._lease = lease
         self._keys = keys
         self._key = ""
         """The public key of this host, which other hosts expect of its broker."""
@@ -142,57 +159,69 @@ class LeasePoller(ThreadEndpoint):
         with suppress(OSError):  # the one before holds until the file can be used again
             self._read_key()
         with self._database.transaction() as connection:
-            if problem := renew_host(connection, host, poll.duration_s):
-                return LeasePolled(problem=problem)
+            if rival := self._lease.renew(connection, poll):
+                return LeasePolled(rival=rival)
+            write_host(connection, host)
             if poll.epoch:
                 is_ours = renew_lease(connection, BROKER, poll.epoch, poll.duration_s, public_key=self._key)
                 epoch = poll.epoch if is_ours else 0
             else:
                 # Not less than the time, so that epochs grow even if an old copy of the database is restored.
                 wanted = HeldLease(host.name, int(time.time()), poll.duration_s, host.address, self._key)
-                epoch = acquire_lease(connection, BROKER, wanted)
+                epoch = acquire_lease(connection, BROKER, wanted, poll.ended)
             held = None if epoch else read_lease(connection, BROKER)
-            silent = find_silent_hosts(connection, STORE_SILENCE * poll.duration_s) if epoch else []
+            heartbeats = read_heartbeats(connection) if epoch else {}
+            refusals = read_refusals(connection) if epoch else []
+        self._lease.confirm()
         if held is None:
-            return LeasePolled(epoch=epoch, silent_hosts=silent)
-        return LeasePolled(holder=held.holder, endpoint=held.endpoint, public_key=held.public_key, left_s=held.left_s)
+            return LeasePolled(epoch=epoch, heartbeats=heartbeats, refusals=refusals)
+        return LeasePolled(
+            holder=held.holder,
+            endpoint=held.endpoint,
+            public_key=held.public_key,
+            expires=held.expires,
+            left_s=held.left_s,
+        )
 
     def release(self, epoch: int) -> None:
-        """End the lease of this epoch now; needs a running loop."""
+        """End the leases of this host and of this epoch now; needs a running loop."""
         self.run(partial(self._release, epoch))
 
     def _release(self, epoch: int) -> None:
         try:
-            with self._database.autocommit() as connection:
-                release_lease(connection, BROKER, epoch)
+            with self._database.transaction() as connection:
+                self._lease.release(connection)
+                if epoch:
+                    release_lease(connection, BROKER, epoch)
         except OSError as error:
-            _log.warning("the lease of the leader could not be released, so it ends by itself: %s", error)
+            _log.warning("the leases of this host could not be released, so they end by themselves: %s", error)
+
+    def record_refusal(self) -> None:
+        """Record that this machine was refused as this host. It blocks, as the process ends after that; the thread is
+        idle, as the refusal follows from its answer.
+        """
+        try:
+            record_refusal(self._database, self._host)
+        except OSError as error:
+            _log.warning("the refusal could not be recorded for operators: %s", error)
 
     def close(self) -> None:
         super().close()
         self._database.close()
 
 
-def find_silent_hosts(connection: Connection, silent_s: float) -> list[str]:
-    """The hosts that have not polled for so long."""
-    query = "SELECT name FROM hosts WHERE heartbeat < clock_timestamp() - make_interval(secs => %s)"
-    return [str(name) for (name,) in connection.execute(query, (silent_s,)).fetchall()]
+def read_heartbeats(connection: Connection) -> dict[str, float]:
+    """The latest poll of each host, by the clock of the database. A poll changes it, whatever that clock does."""
+    rows = connection.execute("SELECT name, extract(epoch FROM heartbeat)::float8 FROM hosts").fetchall()
+    return dict(msgspec.convert(rows, list[tuple[str, float]]))
 
 
-def renew_host(connection: Connection, host: HostFacts, duration_s: float) -> str:
-    """Write the row of this host with a new heartbeat; the reason if another host of this name has one, at most twice
-    as old as this duration.
-    """
-    row = connection.execute(
-        "INSERT INTO hosts AS known (name, id, address, cores, memory_bytes, release, heartbeat) VALUES"
+def write_host(connection: Connection, host: HostFacts) -> None:
+    """Write the row of this host with a new heartbeat."""
+    connection.execute(
+        "INSERT INTO hosts (name, id, address, cores, memory_bytes, release, heartbeat) VALUES"
         " (%(name)s, %(id)s, %(address)s, %(cores)s, %(memory_bytes)s, %(release)s, clock_timestamp())"
         " ON CONFLICT (name) DO UPDATE SET id = excluded.id, address = excluded.address, cores = excluded.cores,"
-        " memory_bytes = excluded.memory_bytes, release = excluded.release, heartbeat = excluded.heartbeat"
-        " WHERE known.id = excluded.id"
-        " OR known.heartbeat < clock_timestamp() - make_interval(secs => %(silent_s)s) RETURNING name",
-        {**host._asdict(), "release": RELEASE, "silent_s": 2 * duration_s},
-    ).fetchone()
-    if row:
-        return ""
-    other = "another system uses this store as host"
-    return f"{other} {host.name}: stop it, or choose another --host-name for this one"
+        " memory_bytes = excluded.memory_bytes, release = excluded.release, heartbeat = excluded.heartbeat",
+        {**host._asdict(), "release": RELEASE},
+    )

@@ -4,10 +4,11 @@
                                                         |  ^
           silent for too long, left, or without the store  Heartbeat, or Hello
                                                         v  |
-                                                       lost
+                                                       lost --an operator removes it--> not known any more
 
 A new leader reads the hosts from the table `hosts` of the store, with the age of their last sign of life, so that it
-need not wait again for one that was lost before. The only host of an embedded system comes with its supervisor.
+need not wait again for one that was lost before. That age is by the clock of the database, which may have jumped, so
+each host has RETURN_MAX_S to send Hello. The only host of an embedded system comes with its supervisor.
 
 Not here: which partition runs where (`placement.py`).
 """
@@ -18,11 +19,16 @@ from typing import Final, Literal, get_args
 
 from msgspec import Struct
 
-from common.control_messages import Hello
+from common.control_messages import Hello, Refusal
+from common.text_formats import format_count
+from common.units import format_time
 from common.wire import NEVER
 
 RETURN_MAX_S: Final = 4.0
 """Seconds that a new leader gives a host to find it and send Hello, however long the host has been silent."""
+
+FORGOTTEN_S: Final = 86400.0
+"""Seconds without a sign of life after which a new leader does not list a host any more, unless it is draining."""
 
 HostState = Literal["ready", "draining", "lost"]
 HOST_STATES: Final[tuple[HostState, ...]] = get_args(HostState)
@@ -61,10 +67,14 @@ class Host:
     """Whether it has been silent for too long, or has left."""
     is_cut_off: bool = False
     """Whether it does not reach the store, so that its workers cannot send anything."""
+    is_forgotten: bool = False
+    """Whether it is not known any more unless it sends Hello in time, as it was silent for FORGOTTEN_S."""
+    refusal: Refusal | None = None
+    """The latest other machine that was refused as this host, if that is not long ago."""
 
     @property
     def is_available(self) -> bool:
-        """Whether it can get partitions."""
+        """Whether it can run partitions."""
         return not (self.is_lost or self.is_cut_off or self.is_draining)
 
     @property
@@ -72,6 +82,16 @@ class Host:
         if self.is_lost or self.is_cut_off:
             return "lost"
         return "draining" if self.is_draining else "ready"
+
+    @property
+    def refused(self) -> str:
+        """The latest other machine that was refused as this host; empty if there was none."""
+        found = self.refusal
+        if found is None:
+            return ""
+        where = f" at {found.address}" if found.address else ""
+        count, at = format_count(found.count, "time"), format_time(int(found.at_s * 1e9))
+        return f"{found.machine}{where}, {count}, last at {at}"
 
 
 class Hosts:
@@ -94,7 +114,12 @@ class Hosts:
                 release=row.release,
                 last_seen=max(oldest, now - max(0.0, row.age_s)),
                 is_draining=row.is_draining,
+                is_forgotten=row.age_s >= FORGOTTEN_S and not row.is_draining,
             )
+
+    def remove(self, name: str) -> None:
+        """Discard a host that an operator has removed; one that is not known is no error."""
+        self._hosts.pop(name, None)
 
     def find(self, name: str) -> Host | None:
         return self._hosts.get(name)
@@ -104,17 +129,17 @@ class Hosts:
 
     def list_available(self) -> list[Host]:
         """The hosts that can get partitions."""
-        return [one for one in self._hosts.values() if one.is_available]
+        return [one for one in self._hosts.values() if one.is_available and not one.is_forgotten]
 
     def is_available(self, name: str) -> bool:
-        """Whether this is a host that can get partitions."""
+        """Whether this is a host that can run partitions."""
         host = self._hosts.get(name)
         return host is not None and host.is_available
 
     def greet(self, supervisor: str, hello: Hello, now: float) -> Host:
         """Note the Hello of a supervisor."""
         host = self._hosts.setdefault(hello.host, Host(hello.host))
-        host.supervisor, host.last_seen, host.is_lost = supervisor, now, False
+        host.supervisor, host.last_seen, host.is_lost, host.is_forgotten = supervisor, now, False, False
         host.address, host.release = hello.address, hello.release
         host.cores, host.memory_bytes = max(1, hello.cores), hello.memory_bytes
         return host
@@ -136,7 +161,7 @@ class Hosts:
 
     def mark_cut_off(self, names: Collection[str]) -> list[str]:
         """Note which hosts do not reach the store; the result has those that did before."""
-        found = [one.name for one in self._hosts.values() if one.name in names and not one.is_cut_off]
+        found = [one.name for one in self._hosts.values() if one.name in names and not (one.is_cut_off or one.is_lost)]
         for host in self._hosts.values():
             host.is_cut_off = host.name in names
         return found
@@ -150,7 +175,17 @@ class Hosts:
         silent = [one for one in self._hosts.values() if not one.is_lost and now - one.last_seen >= silent_max_s]
         for host in silent:
             host.is_lost = True
-        return silent
+            if host.is_forgotten:
+                del self._hosts[host.name]
+        return [host for host in silent if not host.is_forgotten]
+
+    def note_refusals(self, refusals: Iterable[Refusal]) -> list[Refusal]:
+        """Note the latest other machine that was refused as each host; the result has those that are new."""
+        latest = {one.host: one for one in refusals}
+        before = [one.refusal for one in self._hosts.values()]
+        for host in self._hosts.values():
+            host.refusal = latest.get(host.name)
+        return [one.refusal for one in self._hosts.values() if one.refusal is not None and one.refusal not in before]
 
     def extend_deadlines(self, seconds: float, now: float) -> None:
         """Extend all timeouts by a time in which the broker did not run."""

@@ -165,7 +165,7 @@ def _hosts(state: BrokerState) -> Iterator[Family]:
     found = Counter(one.state for one in hosts)
     what = (
         "Hosts that can get partitions (ready), that get none (draining), and that have been silent for too long or "
-        "have stopped (lost). Investigate any that is lost, unless you stopped it."
+        "have stopped (lost). Investigate any that is lost; `yunishard hosts remove` discards one that does not return."
     )
     yield gauge("yunishard_hosts", what, ("state",), [((name,), found[name]) for name in HOST_STATES])
     what = (

@@ -10,7 +10,8 @@ stays there: only a host that is lost or draining or starts no workers, or a reb
 moves it. A planned move starts the worker on the new host while the old one continues, so that the partition pauses
 only for its recovery. At most MOVES_MAX planned moves are in progress at once; one that takes too long is given up.
 
-Operators list hosts, drain them and request a rebalancing. Draining is recorded before it begins.
+Operators list hosts, drain them, remove lost ones and request a rebalancing. Draining and removal are recorded before
+they take effect.
 
 Not here: leases (`grants.py`, `leases.py`), starting processes (the supervisors).
 """
@@ -24,7 +25,7 @@ import msgspec
 from broker.hosts import Host
 from broker.registry import WorkerSlot, build_answer
 from broker.state import BrokerState, MoveReason
-from common.control_messages import DrainingRecorded, RecordDraining, WorkersWanted
+from common.control_messages import HostRecorded, RecordHost, WorkersWanted
 from common.messages import Header
 from common.names import OFF, RECORD
 from common.query_messages import ChangeHosts
@@ -60,7 +61,7 @@ class Placement:
     def place(self, now: float) -> None:
         """Choose hosts for the partitions that need another one."""
         draining: list[str] = []
-        self.deadline, available = NEVER, {one.name for one in self._hosts.list_available()}
+        self.deadline, available = NEVER, {one.name for one in self._hosts.all() if one.is_available}
         for partition, slot in self._registry.slots.items():
             if slot.host in available and slot.worker and slot.worker_host == slot.host:
                 slot.give_up_at = NEVER
@@ -219,6 +220,7 @@ class Placement:
                 partitions=served[host.name],
                 leaving=leaving[host.name],
                 lastSeen=int(host.last_seen * 1e9),
+                refused=host.refused,
             )
             for host in sorted(self._hosts.all(), key=lambda host: host.name)
         ]
@@ -246,22 +248,37 @@ class Placement:
             names = ", ".join(sorted(one.name for one in self._hosts.all()))
             text = f"there is no host {wanted.host!r}; there are: {names}"
             return build_answer(source, ref, HTTPStatus.NOT_FOUND, text.encode())
-        is_draining = wanted.action == "drain"
-        if is_draining and not others:
-            text = f"no other host can take the partitions of host {host.name}: start one, or undrain one"
-            return build_answer(source, ref, HTTPStatus.CONFLICT, text.encode())
-        message = RecordDraining(host=host.name, is_draining=is_draining)
-        return make_outgoing(RECORD, message, Header(kind="RecordDraining", ref=f"{source} {ref}"))
+        problem = ""
+        if wanted.action == "drain" and not others:
+            problem = f"no other host can take the partitions of host {host.name}: start one, or undrain one"
+        elif wanted.action == "remove":
+            problem = self._find_removal_problem(host)
+        if problem:
+            return build_answer(source, ref, HTTPStatus.CONFLICT, problem.encode())
+        message = RecordHost(host=host.name, change=wanted.action)
+        return make_outgoing(RECORD, message, Header(kind="RecordHost", ref=f"{source} {ref}"))
 
-    def handle_recorded(self, ref: str, recorded: DrainingRecorded) -> Outgoing:
-        """Drain or undrain a host, as that is durable; and answer the front end."""
+    def _find_removal_problem(self, host: Host) -> str:
+        """Why a host cannot be removed now; empty if it can."""
+        if not host.is_lost:
+            return f"host {host.name} runs: drain it and stop it first"
+        if any(host.name in (slot.host, slot.worker_host) for slot in self._registry.slots.values()):
+            return f"no other host has taken the partitions of host {host.name} yet: start one, or undrain one"
+        return ""
+
+    def handle_recorded(self, ref: str, recorded: HostRecorded) -> Outgoing:
+        """Drain, undrain or remove a host, as that is durable; and answer the front end."""
         source, _, ref = ref.partition(" ")
         if recorded.problem:
             text = f"the state of host {recorded.host} cannot be recorded: {recorded.problem}"
             return build_answer(source, ref, HTTPStatus.SERVICE_UNAVAILABLE, text.encode())
-        host = self._hosts.find(recorded.host)
-        if host is not None and host.is_draining != recorded.is_draining:
-            host.is_draining = recorded.is_draining
+        host, is_draining = self._hosts.find(recorded.host), recorded.change == "drain"
+        if host is not None and recorded.change == "remove":
+            if host.is_lost:  # else it has returned meanwhile
+                self._hosts.remove(host.name)
+            self._state.notes.append(f"host {host.name} was removed")
+        elif host is not None and host.is_draining != is_draining:
+            host.is_draining = is_draining
             self._state.notes.append(
                 f"host {host.name} is draining: its partitions move to other hosts"
                 if host.is_draining

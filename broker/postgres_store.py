@@ -15,12 +15,13 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from broker.host_lease import delete_host
 from broker.hosts import HostRow
 from broker.registry import RmRecord
 from broker.rm_records import decode_record, sort_records
 from broker.state import RMS_MAX, VERSIONS_MAX, VersionHistory
 from broker.store import Store
-from common.control_messages import ConfigVersion, ManagerRecord
+from common.control_messages import ConfigVersion, HostChange, ManagerRecord
 from common.messages import INT64_MAX
 from common.names import BROKER
 from common.postgres import Connection, Database, OutcomeUnknown, delete_journal
@@ -28,9 +29,6 @@ from common.postgres_leases import read_lease
 
 SETTLE_INTERVAL_S: Final = 0.5
 """Pause between two attempts to find out the outcome of a write."""
-
-HOST_FORGOTTEN_S: Final = 86400.0
-"""A host that has been silent for so long is not listed any more, unless it is draining."""
 
 _LEASE: Final = BROKER
 
@@ -140,10 +138,13 @@ class PostgresStore(Store):
                 (base, rm, rm),
             )
 
-    def set_draining(self, host: str, *, is_draining: bool) -> None:
+    def change_host(self, host: str, change: HostChange) -> None:
         with self._transaction() as connection:
+            if change == "remove":
+                delete_host(connection, host)
+                return
             query = "UPDATE hosts SET is_draining = %s WHERE name = %s RETURNING name"
-            if not connection.execute(query, (is_draining, host)).fetchone():
+            if not connection.execute(query, (change == "drain", host)).fetchone():
                 raise OSError(f"the store has no host {host}")
 
     def remove_journal(self, partition: str, epoch: int) -> None:
@@ -158,9 +159,7 @@ class PostgresStore(Store):
         with self._database.autocommit() as connection:
             rows = connection.execute(
                 "SELECT name, address, cores, memory_bytes, release, is_draining,"
-                " extract(epoch FROM clock_timestamp() - heartbeat)::float8 FROM hosts"
-                " WHERE is_draining OR heartbeat > clock_timestamp() - make_interval(secs => %s) ORDER BY name",
-                (HOST_FORGOTTEN_S,),
+                " extract(epoch FROM clock_timestamp() - heartbeat)::float8 FROM hosts ORDER BY name"
             ).fetchall()
         names = ("name", "address", "cores", "memory_bytes", "release", "is_draining", "age_s")
         return [msgspec.convert(dict(zip(names, row, strict=True)), HostRow) for row in rows]

@@ -99,6 +99,7 @@ def list_partitions(state: BrokerState, started_ns: int, record_problem: str, pr
         record_problem=record_problem,
         process=process,
         refusals=state.refused.list_all(registry.sessions),
+        refused={one.name: one.refused for one in state.hosts.all() if one.refused},
     )
 
 

@@ -313,8 +313,8 @@ class BrokerMachine:
                 return self._handle_recorded(header.rm, decode_body(control_messages.Recorded, incoming.body), now)
             case "WorkerEnded" | "HostLeaves" if role_of(incoming.source) == SUPERVISOR:
                 return self._handle_supervisor(incoming, now)
-            case "DrainingRecorded" if incoming.source == RECORD:
-                recorded = decode_body(control_messages.DrainingRecorded, incoming.body)
+            case "HostRecorded" if incoming.source == RECORD:
+                recorded = decode_body(control_messages.HostRecorded, incoming.body)
                 return [self._placement.handle_recorded(header.ref, recorded)]
             case "ChangedFile" if incoming.source == FILE:
                 self._default_config.set_text(decode_body(control_messages.ChangedFile, incoming.body).text)

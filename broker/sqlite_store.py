@@ -21,7 +21,7 @@ from broker.registry import RmRecord
 from broker.rm_records import decode_record, sort_records
 from broker.state import RMS_MAX, VERSIONS_MAX, VersionHistory
 from broker.store import Store
-from common.control_messages import ConfigVersion, ManagerRecord
+from common.control_messages import ConfigVersion, HostChange, ManagerRecord
 from common.messages import INT64_MAX
 from common.sqlite_file import open_file, transaction
 
@@ -85,7 +85,7 @@ class SqliteStore(Store):
     def read_hosts(self) -> list[HostRow]:
         return []
 
-    def set_draining(self, host: str, *, is_draining: bool) -> None:
+    def change_host(self, host: str, change: HostChange) -> None:
         raise OSError(f"host {host} is the only one: partitions move between the hosts of one --store only")
 
     def remove_journal(self, partition: str, epoch: int) -> None:

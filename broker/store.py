@@ -17,11 +17,12 @@ from broker.registry import RmRecord
 from broker.state import VersionHistory
 from common.control_messages import (
     ConfigVersion,
-    DrainingRecorded,
+    HostChange,
+    HostRecorded,
     ManagerRecord,
     RebaseVersion,
-    RecordDraining,
     Recorded,
+    RecordHost,
 )
 from common.inbox import ThreadEndpoint
 from common.messages import Header
@@ -88,10 +89,10 @@ class Store(Protocol):
         """Set the base of the RM's latest version."""
 
     def read_hosts(self) -> list[HostRow]:
-        """The hosts that were there within a day, and those that are draining; none if the store is of one host."""
+        """All hosts that were not removed; none if the store is of one host."""
 
-    def set_draining(self, host: str, *, is_draining: bool) -> None:
-        """Record whether a host is draining."""
+    def change_host(self, host: str, change: HostChange) -> None:
+        """Record that a host is draining or not, or remove it."""
 
     def remove_journal(self, partition: str, epoch: int) -> None:
         """Remove the journal of a partition that has ended, unless a worker of a later epoch has opened it."""
@@ -140,11 +141,11 @@ def execute(store: Store, message: Outgoing, problem: str = "") -> Incoming:
         case "ManagerRecord":
             record = decode_body(ManagerRecord, message.body)
             number, write = record.number, partial(store.write, rm, record)
-        case "RecordDraining":
-            wanted = decode_body(RecordDraining, message.body)
-            _, problem = _attempt(partial(store.set_draining, wanted.host, is_draining=wanted.is_draining), problem)
-            outcome = DrainingRecorded(host=wanted.host, is_draining=wanted.is_draining, problem=problem)
-            return Incoming(RECORD, Header(kind="DrainingRecorded", ref=header.ref), encode_body(outcome))
+        case "RecordHost":
+            wanted = decode_body(RecordHost, message.body)
+            _, problem = _attempt(partial(store.change_host, wanted.host, wanted.change), problem)
+            outcome = HostRecorded(host=wanted.host, change=wanted.change, problem=problem)
+            return Incoming(RECORD, Header(kind="HostRecorded", ref=header.ref), encode_body(outcome))
         case "RebaseVersion":
             write = partial(store.rebase, rm, decode_body(RebaseVersion, message.body).base)
         case "RemoveJournal":

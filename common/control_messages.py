@@ -3,12 +3,12 @@
 The web service's queries are in `query_messages.py`, the worker's journal in `journal_messages.py`.
 """
 
-from typing import Final
+from typing import Final, Literal
 
 from msgspec import field
 
 from common.config.model import PartitionConfig
-from common.messages import Control
+from common.messages import Control, Part
 from common.names import LOCAL_HOST
 
 
@@ -132,20 +132,23 @@ class RebaseVersion(Control, frozen=True):
     base: str
 
 
-class RecordDraining(Control, frozen=True):
-    """The broker's machine to its record: whether a host is draining. Answered by `DrainingRecorded` with the same
-    `ref`.
+HostChange = Literal["drain", "undrain", "remove"]
+
+
+class RecordHost(Control, frozen=True):
+    """The broker's machine to its record: a host is draining, or no longer, or is removed. Answered by `HostRecorded`
+    with the same `ref`.
     """
 
     host: str
-    is_draining: bool
+    change: HostChange
 
 
-class DrainingRecorded(Control, frozen=True):
-    """The record to the broker's machine: the outcome of `RecordDraining`."""
+class HostRecorded(Control, frozen=True):
+    """The record to the broker's machine: the outcome of `RecordHost`."""
 
     host: str
-    is_draining: bool
+    change: HostChange
     problem: str = ""
     """Why it is not recorded; empty when it is durable."""
 
@@ -171,12 +174,44 @@ from the store."""
 
 
 class PollLease(Control, frozen=True):
-    """The broker's machine to its shell: renew the lease of this epoch, or try to acquire it if that is 0. Answered by
-    `LeasePolled`.
+    """The broker's machine to its shell: renew the leases of this host and of this epoch, or try to acquire the latter
+    if that is 0. Answered by `LeasePolled`.
     """
 
     epoch: int
     duration_s: float
+    ended: float | None = None
+    """The renewal of the leader's lease after which that has ended, as far as this broker has seen (`LeaseWatch`)."""
+    host_ended: float | None = None
+    """The same of the lease of this host, if another system has held it."""
+
+
+class Rival(Part, frozen=True):
+    """Another system that holds the lease of this host."""
+
+    machine: str
+    """The name of its machine, and its address in the network of the store."""
+    address: str
+    """Where other hosts reach its broker; empty if they do not."""
+    since: int
+    """When it acquired the lease, in Unix seconds."""
+    expires: float
+    """Identifies its latest renewal."""
+    left_s: float
+    is_copy: bool
+    """Whether it has the same host id: then one of the two state directories is a copy of the other."""
+
+
+class Refusal(Part, frozen=True):
+    """Another machine was refused as a host, as the host runs already."""
+
+    host: str
+    machine: str
+    address: str
+    count: int
+    """How often."""
+    at_s: float
+    """The latest time, in Unix seconds by the clock of the database."""
 
 
 class LeasePolled(Control, frozen=True):
@@ -188,12 +223,22 @@ class LeasePolled(Control, frozen=True):
     """The host of the other one, and where this host reaches it."""
     endpoint: str = ""
     public_key: str = ""
+    expires: float = 0.0
+    """Identifies the latest renewal of its lease."""
     left_s: float = 0.0
-    """Seconds until its lease ends."""
+    """Seconds until its lease expires by the clock of the database."""
     problem: str = ""
     """Why nothing is known; empty otherwise."""
-    silent_hosts: list[str] = field(default_factory=list)
-    """For the leader: hosts that have not polled for STORE_SILENCE leases."""
+    rival: Rival | None = None
+    """The system that holds the lease of this host; nothing else is known then."""
+    heartbeats: dict[str, float] = field(default_factory=dict)
+    """For the leader: the latest poll of each host, by the clock of the database, which identifies it."""
+    refusals: list[Refusal] = field(default_factory=list)
+    """For the leader: the latest refusal for each host, if it is not older than REFUSAL_SHOWN_S."""
+
+
+REFUSAL_SHOWN_S: Final = 3600.0
+"""Seconds for which hosts list and health check show that another machine was refused as a host."""
 
 
 # Registry and liveness -----------------------------------------------------------------------------------------------

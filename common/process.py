@@ -4,9 +4,10 @@ The supervisor starts a process with the address of the broker, the settings fil
 one end of a socket pair, for lines of JSON. The process writes a line when it is ready (`{"ready": {...}}`, with the
 endpoints it opened) or cannot start (`{"failed": "..."}`), and a heartbeat while its loop runs (`{"alive": 7}`). A
 worker also reports the lease that the broker has granted it (`{"granted": {...}}`), and is ready again once it serves
-that partition. The broker reports where the leading broker is (`{"leader": {...}}`), and the supervisor writes that
-line to all others when it changes. When the other end closes, the supervisor is gone, however it ended, and the process
-stops. Without a lifeline, a process runs until a signal stops it.
+that partition. The broker reports that its whole system must not run (`{"refused": "..."}`), and where the leading
+broker is (`{"leader": {...}}`); the supervisor writes that line to all others when it changes. When the other end
+closes, the supervisor is gone, however it ended, and the process stops. Without a lifeline, a process runs until a
+signal stops it.
 
 Not here: decisions (each process's machine), restarts (`deploy/`), the format of log lines (`logs.py`).
 """
@@ -121,6 +122,10 @@ class Life:
     def ready(self, **endpoints: str) -> None:
         """Report that all endpoints are open."""
         write_line(self._lifeline, {"ready": endpoints})
+
+    def refuse(self, reason: str) -> None:
+        """Report that this whole system must not run, and why."""
+        write_line(self._lifeline, {"refused": reason})
 
     def granted(self, lease: Lease) -> None:
         """Report that this worker starts to serve a partition, and show that in its title."""

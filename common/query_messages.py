@@ -212,13 +212,13 @@ class ReadHosts(Control, frozen=True):
     """Front end to broker: list the hosts. Answered by an `Answer` with a JSON document."""
 
 
-HostAction = Literal["drain", "undrain", "rebalance"]
+HostAction = Literal["drain", "undrain", "remove", "rebalance"]
 
 
 class ChangeHosts(Control, frozen=True):
-    """Front end to broker: move the partitions of a host to others (`drain`), use the host again (`undrain`), or spread
-    the partitions evenly (`rebalance`). Answered by an `Answer` with the same document as `ReadHosts`, once the action
-    is recorded; the partitions move afterwards.
+    """Front end to broker: move the partitions of a host to others (`drain`), use the host again (`undrain`), discard a
+    lost one (`remove`), or spread the partitions evenly (`rebalance`). Answered by an `Answer` with the same document
+    as `ReadHosts`, once the action is recorded; the partitions move afterwards.
     """
 
     action: HostAction
@@ -318,3 +318,5 @@ class PartitionList(Control, frozen=True):
     process: ProcessHealth = ProcessHealth()
     """Of the broker."""
     refusals: ConfigRefusals = ConfigRefusals()
+    refused: dict[str, str] = field(default_factory=dict)
+    """Host to the latest other machine that was refused as this host (`HostView.refused`)."""

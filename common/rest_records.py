@@ -295,6 +295,10 @@ class HostView(Struct, frozen=True, kw_only=True):
     leaving: int
     """Those of them that move to another host."""
     lastSeen: int  # noqa: N815 - a key of the API
+    refused: str = ""
+    """The latest other machine that was refused as this host, as this one runs, within the last hour; empty if there
+    was none.
+    """
 
 
 class HostsView(Struct, frozen=True, kw_only=True):

@@ -124,6 +124,13 @@ class Failed(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Refused(msgspec.Struct, frozen=True):
+    """The broker has reported that this whole system must not run."""
+
+    name: str
+    reason: str
+
+
 class Died(msgspec.Struct, frozen=True):
     """A process has ended; `ending` tells how, as in `exit status 1` or `SIGKILL`."""
 
@@ -139,7 +146,7 @@ class Leave(msgspec.Struct, frozen=True):
     """A signal asks the system to stop; the second one, at once."""
 
 
-Event = Ready | Granted | LeaderFound | Alive | Failed | Died | HelloWanted | Leave | WorkersWanted
+Event = Ready | Granted | LeaderFound | Alive | Failed | Refused | Died | HelloWanted | Leave | WorkersWanted
 
 # Instructions ---------------------------------------------------------------------------------------------------------
 

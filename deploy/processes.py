@@ -26,7 +26,7 @@ from common.names import WORKER
 from common.process import Lease
 from common.process_limits import REMEDY, is_shortage
 from common.wire import BrokerAddress
-from deploy.children import STOP_ORDER, Alive, Died, Event, Failed, Granted, LeaderFound, Ready, Start
+from deploy.children import STOP_ORDER, Alive, Died, Event, Failed, Granted, LeaderFound, Ready, Refused, Start
 
 Commands = Mapping[str, Sequence[str]]
 """The command of each role, without arguments."""
@@ -47,6 +47,7 @@ class Line(msgspec.Struct):
     granted: Lease | None = None
     leader: BrokerAddress | None = None
     failed: str | None = None
+    refused: str | None = None
     alive: int | None = None
 
 
@@ -181,5 +182,7 @@ class Processes:
             self.report(Granted(name, line.granted.partition, line.granted.epoch))
         elif line.leader is not None:
             self.report(LeaderFound(line.leader))
+        elif line.refused is not None:
+            self.report(Refused(name, line.refused))
         elif line.failed is not None:
             self.report(Failed(name, line.failed))

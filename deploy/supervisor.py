@@ -6,7 +6,8 @@ It works towards one goal with every event:
           all of them connect to the leading broker, which may be that of another host
     stop  everything in order; the exit status tells why
 
-Until the first `ready`, a failure of broker, rmproxy or webservice means that the system cannot start: stop, status 2.
+Until all front ends are ready, a failure of broker, rmproxy or webservice means that the system cannot start: stop,
+status 2. The system is `ready` then; with several hosts, once the leading broker has answered this host, too.
 Afterwards, each process that ends restarts after a delay, for ever, and the others keep running: while there is no
 broker, there are as many workers as the last one wanted. All ports stay those that were bound first.
 
@@ -17,6 +18,8 @@ if its partition has ended. Only a few workers start at the same time.
 
 The broker dismisses a worker that hangs. This machine kills each other process that sends no heartbeat for too long,
 and such a worker, too, in case the broker has restarted and the worker has not registered yet.
+
+If another system is this host already, everything here is killed at once: its processes have the names of ours.
 
 With simulated nodes, the fake RM runs as long as no other RM has a partition: a system without any RM has no partition,
 and so nothing to look at.
@@ -82,6 +85,9 @@ STARTS_MAX: Final = 4
 more at once would not be ready sooner, and would slow down the running processes.
 """
 
+JOIN_MAX_S: Final = 10.0
+"""Seconds after which the log tells that a host is not ready because the leading broker has not answered it."""
+
 TURN_MAX_S: Final = 5.0
 """A worker that has been starting for longer does not count as starting any more: it may have a long journal to read,
 and one that hangs must not delay the others."""
@@ -126,7 +132,10 @@ class Supervisor:
         self._front_ends = (RMPROXY,) if settings.rest == OFF else (RMPROXY, WEBSERVICE)
         self._stop_status: int | None = None
         """The exit status of the stop in progress; None while the goal is to run."""
+        self._started = False
+        """Whether everything was ready once: from then on, a process that ends is restarted."""
         self._announced = False
+        """Whether it is also known that this host has joined the others."""
         self._wanted: dict[str, None] = {}
         """Partitions that need a worker."""
         self._elsewhere: frozenset[str] = frozenset()
@@ -140,6 +149,10 @@ class Supervisor:
         self._leader: BrokerAddress | None = None
         """Where the processes reach the leading broker, as far as is known."""
         self._is_connected = False
+        self._has_joined = False
+        """Whether a leading broker has answered."""
+        self._joins_by = NEVER
+        """When to warn that it has not, although everything else is ready."""
         self._beat_at = NEVER if settings.cluster_address == OFF else 0.0
         """When the next heartbeat to the leading broker is due: those of another host do not share our lifelines."""
         self._broker = Child(BROKER, BROKER, due=0.0)
@@ -178,7 +191,7 @@ class Supervisor:
             return NEVER
         due = [child.due for child in self._children.values() if not child.is_queued]
         beat_at = self._beat_at if self._is_connected else NEVER
-        return min(self._looked + LOOK_S, self._turn_at, beat_at, *due)
+        return min(self._looked + LOOK_S, self._turn_at, self._joins_by, beat_at, *due)
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
         """Apply one event."""
@@ -190,7 +203,7 @@ class Supervisor:
 
     def tick(self, now: float) -> list[Instruction]:
         """Act on deadlines that have passed; also called once at the start."""
-        notes = [*self._extend_deadlines(now), *self._send_heartbeat(now)]
+        notes = [*self._extend_deadlines(now), *self._send_heartbeat(now), *self._note_exclusion(now)]
         late = [child for child in self._children.values() if child.due <= now and child.phase is not Phase.PAUSED]
         return [*notes, *(step for child in late for step in self._time_out(child)), *self._approach_goal(now)]
 
@@ -217,6 +230,8 @@ class Supervisor:
                 yield from self._mark_ready(self._children[event.name], event.endpoints, now)
             case children.Failed():
                 self._children[event.name].problem, self._children[event.name].cause = event.reason, Cause.FAILED
+            case children.Refused():
+                yield from self._refuse(event.reason)
             case children.Died():
                 yield from self._handle_death(self._children.pop(event.name), event.ending, now)
             case children.Granted():
@@ -226,11 +241,13 @@ class Supervisor:
             case children.HelloWanted():
                 yield self._introduce()
             case WorkersWanted():
+                self._has_joined = True
                 self._ended.update(self._wanted)
                 self._wanted, self._elsewhere = dict.fromkeys(event.partitions), frozenset(event.elsewhere)
                 for name in event.dismissed.keys() & self._children.keys():
                     child = self._children[name]
                     child.is_dismissed, child.partition = True, event.dismissed[name]
+                yield from self._announce()
             case children.Leave() if self._stop_status is not None:
                 self._stop_status = self._stop_status or HASTENED
                 for child in self._children.values():
@@ -240,6 +257,15 @@ class Supervisor:
                 self._stop_status = STOPPED
                 if self._is_connected and self._settings.cluster_address != OFF:
                     yield self._introduce()
+
+    def _refuse(self, reason: str) -> Iterator[Instruction]:
+        """End everything, without a message to the leading broker: that would take it for one of the other system."""
+        if self._is_connected:
+            self._is_connected = False
+            yield children.Disconnect()
+        self._stop_status, self.failure = CANNOT_START, reason
+        for child in self._children.values():
+            yield from self._kill(child)
 
     def _follow_leader(self, leader: BrokerAddress) -> Iterator[Instruction]:
         """Connect to the leading broker, and have all processes do so."""
@@ -272,12 +298,32 @@ class Supervisor:
         self._extend(child, now)
         self._endpoints.update((name, endpoints[name]) for name in self._endpoints if name in endpoints)
         yield children.Note("debug", f"{child.title} is ready")
+        yield from self._announce()
+
+    def _announce(self) -> Iterator[Instruction]:
+        """Announce the endpoints, once everything is ready."""
         is_stand_in_missing = self._wants_stand_in and not self._is_ready(FAKE_RM)
-        if not self._announced and all(map(self._is_ready, self._front_ends)) and not is_stand_in_missing:
-            self._announced = True
-            for name, address in self._endpoints.items():
-                yield children.Announce(f"{name:<8}{address}")
-            yield children.READY
+        if self._announced or is_stand_in_missing or not all(map(self._is_ready, self._front_ends)):
+            return
+        self._started = True
+        if not self._has_joined and self._settings.cluster_address != OFF:
+            self._joins_by = min(self._joins_by, self._looked + JOIN_MAX_S)
+            return
+        self._announced, self._joins_by = True, NEVER
+        for name, address in self._endpoints.items():
+            yield children.Announce(f"{name:<8}{address}")
+        yield children.READY
+
+    def _note_exclusion(self, now: float) -> Iterator[Instruction]:
+        """Report that this host has not joined the others yet."""
+        if self._joins_by <= now and self._leader is not None:
+            self._joins_by = NEVER
+            yield children.Note(
+                "warning",
+                f"this host is not ready: the leading broker at {self._leader.address} has not answered for"
+                f" {JOIN_MAX_S:g} s; look for `no connection to the broker` above, and compare the keys of the hosts"
+                " (`yunishard cluster --help`)",
+            )
 
     def _is_ready(self, name: str) -> bool:
         child = self._children.get(name)
@@ -311,7 +357,7 @@ class Supervisor:
             yield children.Disconnect()
         if self._stop_status is not None or not is_unexpected:
             return
-        if not self._announced and child.role != WORKER:
+        if not self._started and child.role != WORKER:
             self._stop_status = CANNOT_START
             self.failure = f"{child.name} cannot start: {child.problem or ending}"
             return

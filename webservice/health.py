@@ -212,6 +212,11 @@ _CHECKS: Final = (
         "Check if no process, container or host is near a bound on its memory",
         "Raise the limit, or move partitions to another host: at the bound processes end and restart",
     ),
+    _Check(
+        "Hosts",
+        "Check if no other machine was refused as one of the hosts within the last hour",
+        "Stop that machine, or make it another host: it has the name of a host that runs, and may be a copy of it",
+    ),
 )
 """YuniKorn's checks, in its order, then our own."""
 
@@ -292,7 +297,7 @@ def _diagnose(
 def _diagnose_processes(
     found: Sequence[tuple[str, WorkerHealth]], problems: SystemProblems, show: Callable[[str], str]
 ) -> list[tuple[str, bool]]:
-    """The last four checks: those that each process makes, and the configurations that were refused."""
+    """The last five checks: those that each process makes, the configurations that were refused, and the hosts."""
     processes = [(WEBSERVICE, problems.process), (BROKER, problems.known.process)]
     processes += [(name, one.process) for name, one in found]
     slow = [*problems.slow_writes, *(f"{name}: {one.slow_writes}" for name, one in processes if one.slow_writes)]
@@ -307,6 +312,7 @@ def _diagnose_processes(
         (configuration, failed),
         _report("Clocks that jumped", _shorten([f"{name}: {one.clock}" for name, one in processes if one.clock])),
         _report("Memory near its bound", _shorten([f"{name}: {one.memory}" for name, one in processes if one.memory])),
+        _report("Machines that were refused", [f"{host}: {show(by)}" for host, by in problems.known.refused.items()]),
     ]
 
 

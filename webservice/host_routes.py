@@ -1,4 +1,4 @@
-"""REST routes of the hosts of a cluster: list them, drain one, and spread the partitions evenly.
+"""REST routes of the hosts of a cluster: list them, drain or remove one, and spread the partitions evenly.
 
 The leading broker decides about each request, and every web service answers alike. Not here: which host a partition
 gets (`broker/placement.py`).
@@ -16,7 +16,7 @@ from webservice.views import RequestError
 
 HOSTS: Final = RouteGroup("hosts", "The hosts of a cluster, and moves of partitions between them.")
 
-_CONFLICT: Final = {409: "It is not possible now, as no other host can take the partitions."}
+_CONFLICT: Final = {409: "It is not possible now: no other host can take the partitions, or a host to remove runs."}
 
 
 def _change_route(path: str) -> Route:
@@ -58,6 +58,15 @@ async def undrain(call: Call) -> Reply:
     Those that have moved stay where they are; see `rebalance`.
     """
     return await _change(call, "undrain")
+
+
+@_change_route("{host}/remove")
+async def remove(call: Call) -> Reply:
+    """Discard a host that has been stopped permanently, or does not return.
+
+    It is not listed and not counted as lost any more. If it is started again, it is a host again.
+    """
+    return await _change(call, "remove")
 
 
 async def _change(call: Call, action: HostAction) -> Reply:

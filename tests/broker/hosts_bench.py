@@ -13,12 +13,12 @@ from broker.routing import BrokerMachine
 from broker.state import BrokerState
 from common.control_messages import (
     ConfigVote,
-    DrainingRecorded,
     Hello,
+    HostRecorded,
     ManagerRecord,
     PrepareConfig,
-    RecordDraining,
     Recorded,
+    RecordHost,
     WorkerEnded,
     WorkersWanted,
 )
@@ -85,9 +85,9 @@ class HostsBench:
         self.registry = self.state.registry
         return BrokerMachine(self.state, now=self.now, records=list(self.records.values()), hosts=rows)
 
-    def change_leader(self, *silent: str) -> None:
-        """Another broker leads. It knows the hosts from the store; these have been silent for 6 s."""
-        rows = tuple(
+    def change_leader(self, *silent: str, rows: tuple[HostRow, ...] = ()) -> None:
+        """Another broker leads. It knows the hosts from the store: as `rows`, or these have been silent for 6 s."""
+        rows = rows or tuple(
             HostRow(
                 name=one.name,
                 cores=one.cores,
@@ -276,11 +276,11 @@ class HostsBench:
                     text = record.text if record.text is not None else before.text if before is not None else ""
                     self.records[one.header.rm] = replace(facts, text=text)
                 self.send(RECORD, Recorded(number=record.number), rm=one.header.rm)
-            case "RecordDraining":
-                wanted = decode_body(RecordDraining, one.body)
+            case "RecordHost":
+                wanted = decode_body(RecordHost, one.body)
                 if not self.disk_problem:
-                    self.draining[wanted.host] = wanted.is_draining
-                done = DrainingRecorded(host=wanted.host, is_draining=wanted.is_draining, problem=self.disk_problem)
+                    self.draining[wanted.host] = wanted.change == "drain"
+                done = HostRecorded(host=wanted.host, change=wanted.change, problem=self.disk_problem)
                 self.send(RECORD, done, ref=one.header.ref)
 
     def _receive(self, host: FakeHost, to: str, header: Header, body: bytes) -> None:

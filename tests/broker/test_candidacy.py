@@ -8,7 +8,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from broker.candidacy import LeasePoller, find_silent_hosts, renew_host
+from broker.candidacy import LeasePoller, read_heartbeats, write_host
+from broker.host_lease import HostLease
 from common.control_messages import LeasePolled, PollLease
 from common.curve_keys import read_public, write_pair
 from common.host_facts import HostFacts, read_host_facts
@@ -46,6 +47,12 @@ def connection(store: str) -> Iterator[Connection]:
         yield opened
 
 
+def poller(store: str, name: str, keys: Path | None, woken: asyncio.Event) -> LeasePoller:
+    host = facts(name)
+    lease = HostLease(host, None)
+    return LeasePoller(store, host, lease, keys, answer_max_s=PATIENCE_S, wake=woken.set)
+
+
 async def poll(poller: LeasePoller, woken: asyncio.Event, epoch: int = 0) -> LeasePolled:
     poller.send(make_outgoing(LEASE, PollLease(epoch=epoch, duration_s=DURATION_S)))
     async with asyncio.timeout(PATIENCE_S):
@@ -59,32 +66,27 @@ async def poll(poller: LeasePoller, woken: asyncio.Event, epoch: int = 0) -> Lea
 def test_a_standby_leads_as_soon_as_the_lease_is_released(store: str, tmp_path: Path) -> None:
     async def story() -> None:
         woken = asyncio.Event()
-        with closing(
-            LeasePoller(store, facts("b"), keys_of(tmp_path, "b"), answer_max_s=PATIENCE_S, wake=woken.set)
-        ) as standby:
-            with closing(
-                LeasePoller(store, facts("a"), keys_of(tmp_path, "a"), answer_max_s=PATIENCE_S, wake=woken.set)
-            ) as leader:
+        with closing(poller(store, "b", keys_of(tmp_path, "b"), woken)) as standby:
+            with closing(poller(store, "a", keys_of(tmp_path, "a"), woken)) as leader:
                 first = await poll(leader, woken)
                 assert first.epoch > 0
-                assert (await poll(leader, woken, first.epoch)).epoch == first.epoch
+                renewed = await poll(leader, woken, first.epoch)
+                assert (renewed.epoch, [*renewed.heartbeats], renewed.refusals) == (first.epoch, ["a"], [])
                 seen = await poll(standby, woken)
-                assert (seen.epoch, seen.holder) == (0, "a")
+                assert (seen.epoch, seen.holder, seen.heartbeats) == (0, "a", {})
                 assert (seen.endpoint, seen.public_key) == ("tcp://a:9094", read_public(tmp_path / "a" / "host.key"))
                 assert 0 < seen.left_s <= DURATION_S
                 for file in (tmp_path / "a").iterdir():
                     file.unlink()
                 write_pair(tmp_path / "a", "host")
                 await poll(leader, woken, first.epoch)
-                assert (await poll(standby, woken)).public_key == read_public(tmp_path / "a" / "host.key"), (
-                    "the new one"
-                )
+                changed = await poll(standby, woken)
+                assert changed.public_key == read_public(tmp_path / "a" / "host.key"), "the new one"
+                assert changed.expires > seen.expires
                 leader.release(first.epoch)
             second = await poll(standby, woken)
             assert second.epoch > first.epoch
-            with closing(
-                LeasePoller(store, facts("a"), keys_of(tmp_path, "a"), answer_max_s=PATIENCE_S, wake=woken.set)
-            ) as former:
+            with closing(poller(store, "a", keys_of(tmp_path, "a"), woken)) as former:
                 assert (await poll(former, woken, first.epoch)).holder == "b", "it was replaced"
 
     asyncio.run(story())
@@ -93,33 +95,21 @@ def test_a_standby_leads_as_soon_as_the_lease_is_released(store: str, tmp_path: 
 def test_an_unreachable_store_is_a_problem_and_no_end() -> None:
     async def story() -> None:
         woken = asyncio.Event()
-        with closing(
-            LeasePoller("postgresql:///x?host=/nowhere", facts("a"), None, answer_max_s=PATIENCE_S, wake=woken.set)
-        ) as poller:
-            assert "the store cannot be used" in (await poll(poller, woken)).problem
+        with closing(poller("postgresql:///x?host=/nowhere", "a", None, woken)) as standby:
+            assert "the store cannot be used" in (await poll(standby, woken)).problem
 
     asyncio.run(story())
 
 
-def test_a_host_writes_its_row_and_no_other_host_may_have_its_name(connection: Connection) -> None:
-    assert renew_host(connection, facts("a"), DURATION_S) == ""
-    assert renew_host(connection, facts("a"), DURATION_S) == ""
-    reason = "another system uses this store as host a: stop it, or choose another --host-name for this one"
-    assert renew_host(connection, facts("a", "2"), DURATION_S) == reason
-    connection.execute("UPDATE hosts SET heartbeat = clock_timestamp() - make_interval(secs => %s)", (2 * DURATION_S,))
-    assert renew_host(connection, facts("a", "2"), DURATION_S) == ""
-    assert connection.execute("SELECT name, id, address, cores FROM hosts").fetchall() == [
-        ("a", "2", "tcp://a:9094", 4)
-    ]
-
-
-def test_hosts_that_have_not_polled_are_found(connection: Connection) -> None:
-    for name in ("a", "b"):
-        assert renew_host(connection, facts(name), DURATION_S) == ""
-    aged = "UPDATE hosts SET heartbeat = clock_timestamp() - make_interval(secs => %s) WHERE name = 'b'"
-    connection.execute(aged, (2 * DURATION_S,))
-    assert find_silent_hosts(connection, 2 * DURATION_S) == ["b"]
-    assert find_silent_hosts(connection, 3 * DURATION_S) == []
+def test_each_poll_of_a_host_changes_its_heartbeat(connection: Connection) -> None:
+    write_host(connection, facts("a"))
+    write_host(connection, facts("b"))
+    before = read_heartbeats(connection)
+    connection.execute("UPDATE hosts SET heartbeat = heartbeat + interval '1 hour'")
+    write_host(connection, facts("a")._replace(cores=8))
+    after = read_heartbeats(connection)
+    assert [name for name in "ab" if after[name] - before[name] < 3600] == ["a"]
+    assert connection.execute("SELECT cores FROM hosts ORDER BY name").fetchall() == [(8,), (4,)]
 
 
 def test_a_host_keeps_its_id_and_has_processors_and_memory(tmp_path: Path) -> None:

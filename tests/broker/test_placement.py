@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.hosts import RETURN_MAX_S, HostRow, Hosts
+from broker.hosts import FORGOTTEN_S, RETURN_MAX_S, HostRow, Hosts
 from broker.placement import MOVES_MAX, WORKER_MAX_S
 from common.control_messages import Hello, HostLeaves
 from common.query_messages import Answer, ChangeHosts
@@ -102,6 +102,69 @@ def test_a_row_of_a_host_that_has_not_connected_yet_gets_partitions_too() -> Non
     bench.register("x", 2)
     bench.wait(3)
     assert sorted(slot.host for slot in bench.slots.values()) == ["a", "b"]
+
+
+def test_the_next_leader_moves_nothing_although_the_clock_of_the_database_has_jumped_by_days() -> None:
+    bench = cluster(4, 4)
+    bench.register("x", 4)
+    bench.settle()
+    rows = tuple(HostRow(name=name, cores=4, age_s=3 * FORGOTTEN_S) for name in "ab")
+    bench.change_leader(rows=rows)
+    bench.wait(20)
+    assert bench.placed() == {"a": 2, "b": 2}
+    assert [one.state for one in bench.view().hosts] == ["ready", "ready"]
+
+
+def test_a_host_that_was_silent_for_a_day_is_not_listed_by_the_next_leader() -> None:
+    rows = (HostRow(name="b", age_s=FORGOTTEN_S), HostRow(name="c", age_s=FORGOTTEN_S, is_draining=True))
+    bench = HostsBench(FakeHost("a"), rows=rows)
+    bench.register("x", 2)
+    bench.wait(1)
+    assert {slot.host for slot in bench.slots.values()} == {"a"}
+    bench.wait(RETURN_MAX_S + 2)
+    assert [(one.name, one.state) for one in bench.view().hosts] == [("a", "ready"), ("c", "lost")]
+
+
+# Removal --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_removed_host_is_not_known_any_more_until_it_starts_again() -> None:
+    bench = cluster(4, 4)
+    bench.register("x", 4)
+    bench.settle()
+    bench.kill_host("b")
+    bench.wait(LEASE_S + 3)
+    assert [one.state for one in bench.view().hosts] == ["ready", "lost"]
+    bench.act("remove", "b")
+    assert [one.name for one in bench.view().hosts] == ["a"]
+    shown = {one.name: dict(one.samples) for one in bench.broker.metrics._collect(bench.now)}
+    assert shown["yunishard_hosts"][("lost",)] == 0
+    assert shown["yunishard_host_partitions"] == {("a",): 4}
+    bench.wait(LEASE_S)
+    assert bench.placed()["a"] == 4
+    bench.start_host("b")
+    bench.wait(3)
+    assert [(one.name, one.state) for one in bench.view().hosts] == [("a", "ready"), ("b", "ready")]
+
+
+def test_a_host_that_runs_or_still_has_partitions_is_not_removed() -> None:
+    bench = cluster(4, 4)
+    bench.register("x", 2)
+    bench.settle()
+    remove = ChangeHosts(action="remove", host="b")
+    assert bench.ask(remove) == (409, "host b runs: drain it and stop it first")
+    bench.act("drain", "a")
+    bench.settle()
+    bench.kill_host("b")
+    bench.wait(LEASE_S + 3)
+    text = "no other host has taken the partitions of host b yet: start one, or undrain one"
+    assert bench.ask(remove) == (409, text)
+    bench.act("undrain", "a")
+    bench.disk_problem = "disk full"
+    assert bench.ask(remove) == (503, "the state of host b cannot be recorded: disk full")
+    bench.disk_problem = ""
+    assert bench.ask(remove)[0] == 200
+    assert bench.ask(remove) == (404, "there is no host 'b'; there are: a")
 
 
 # Planned moves --------------------------------------------------------------------------------------------------------

@@ -25,12 +25,12 @@ from broker.store import RecordEndpoint, Store, execute
 from common.config.model import compute_checksum
 from common.control_messages import (
     ConfigVersion,
-    DrainingRecorded,
+    HostRecorded,
     ManagerRecord,
     ProbeRecord,
     RebaseVersion,
-    RecordDraining,
     Recorded,
+    RecordHost,
     RemoveJournal,
     WriteFile,
 )
@@ -126,7 +126,7 @@ def keep(store: Store, number: int, text: str, *, rm: str = RM) -> None:
 # Hosts ----------------------------------------------------------------------------------------------------------------
 
 
-def test_whether_a_host_is_draining_is_there_when_the_store_is_opened_again(tmp_path: Path) -> None:
+def test_a_change_of_a_host_is_there_when_the_store_is_opened_again(tmp_path: Path) -> None:
     backend = PostgresBackend(tmp_path)
     with closing(backend.open()) as store, psycopg.connect(backend.store, autocommit=True) as connection:
         store.begin(1000)
@@ -135,14 +135,16 @@ def test_whether_a_host_is_draining_is_there_when_the_store_is_opened_again(tmp_
                 "INSERT INTO hosts VALUES (%s, 'id', 'tcp://h:1', 4, 5, '1.0', clock_timestamp() - %s * interval '1s')",
                 (name, age_s),
             )
-        for name in ("a", "b", "older"):
-            store.set_draining(name, is_draining=True)
-        store.set_draining("b", is_draining=False)
+        for name in ("a", "b", "old"):
+            store.change_host(name, "drain")
+        store.change_host("b", "undrain")
+        store.change_host("old", "remove")
+        store.change_host("old", "remove")
         with pytest.raises(OSError, match="the store has no host c"):
-            store.set_draining("c", is_draining=True)
+            store.change_host("c", "drain")
     with closing(backend.open()) as store:
         found = store.read_hosts()
-    assert [(one.name, one.is_draining) for one in found] == [("a", True), ("b", False), ("older", True)]
+    assert [(one.name, one.is_draining) for one in found] == [("a", True), ("b", False), ("older", False)]
     assert [int(one.age_s) // 7 for one in found[:2]] == [0, 1]
     expected = HostRow(name="a", address="tcp://h:1", cores=4, memory_bytes=5, release="1.0", is_draining=True)
     assert replace(found[0], age_s=0.0) == expected
@@ -152,10 +154,10 @@ def test_a_store_of_one_host_cannot_drain_it(tmp_path: Path) -> None:
     with closing(SqliteBackend(tmp_path).open()) as store:
         store.begin(1000)
         assert store.read_hosts() == []
-        wanted = message(RecordDraining(host="local", is_draining=True), ref="web 1")
+        wanted = message(RecordHost(host="local", change="drain"), ref="web 1")
         answer = execute(store, wanted)
-    outcome = decode_body(DrainingRecorded, answer.body)
-    assert (answer.header.ref, outcome.host, outcome.is_draining) == ("web 1", "local", True)
+    outcome = decode_body(HostRecorded, answer.body)
+    assert (answer.header.ref, outcome.host, outcome.change) == ("web 1", "local", "drain")
     assert outcome.problem == "host local is the only one: partitions move between the hosts of one --store only"
 
 

@@ -78,7 +78,7 @@ _SCHEDULER: Final = "/body/yunikorn_scheduler"
 OWN_CHECKS: Final = (
     *("Audit", "Partitions", "Journals", "Resource managers"),
     *("Workers", "Disk space", "Broker record", "Audit log", "History", "Poison messages"),
-    *("Disk speed", "Configuration", "Clock", "Memory"),
+    *("Disk speed", "Configuration", "Clock", "Memory", "Hosts"),
 )
 """The health checks that the reference does not have."""
 

@@ -15,6 +15,7 @@ from common.rm_messages import Heartbeat
 from common.settings import Settings, replace_settings
 from common.wire import NEVER, BrokerAddress, Outgoing, decode_body, make_outgoing
 from deploy.children import (
+    READY,
     Alive,
     Announce,
     Connect,
@@ -31,6 +32,7 @@ from deploy.children import (
     Leave,
     Note,
     Ready,
+    Refused,
     Start,
     Tell,
     Terminate,
@@ -725,6 +727,31 @@ def test_nothing_connects_before_the_leader_is_known_and_then_all_to_it() -> Non
     assert [step.name for step in started if isinstance(step, Start)] == [RMPROXY, WEBSERVICE]
     arguments = [step.arguments[:4] for step in started if isinstance(step, Start)]
     assert arguments == [("--broker", OTHER.address, "--broker-key", OTHER.key)] * 2
+
+
+def test_a_host_is_ready_once_the_leader_has_answered_it() -> None:
+    system = System(ON_HOST_A)
+    assert READY not in [*system(Ready(BROKER), LeaderFound(OTHER), PROXY_READY, WEB_READY), *system.wait(60)]
+    assert system.notes[-1] == (
+        "this host is not ready: the leading broker at tcp://10.0.0.2:9094 has not answered for 10 s; look for"
+        " `no connection to the broker` above, and compare the keys of the hosts (`yunishard cluster --help`)"
+    )
+    system(Died(RMPROXY, "SIGKILL"))
+    assert RMPROXY in started([*system.done, *system.wait(1)]), "it runs, so a process that ends is restarted"
+    assert READY not in system(PROXY_READY)
+    assert system(wanting()).count(READY) == 1
+    assert READY not in system(wanting())
+
+
+def test_a_system_that_another_one_has_replaced_ends_at_once_and_tells_the_leader_nothing() -> None:
+    system = System(ON_HOST_A)
+    system(Ready(BROKER), LeaderFound(OTHER), wanting("rm_a"), PROXY_READY, WEB_READY)
+    processes = (BROKER, RMPROXY, WEBSERVICE, f"{WORKER_PREFIX}a.s-1")
+    steps = system(Refused(BROKER, "host a runs on vm-1"))
+    assert steps[0] == Disconnect()
+    assert sorted(steps[1:], key=str) == sorted((Kill(name) for name in processes), key=str)
+    system(*(Died(name, "SIGKILL") for name in processes))
+    assert (system.status(), system.supervisor.failure) == (CANNOT_START, "host a runs on vm-1")
 
 
 def test_all_processes_are_told_of_another_leader_once() -> None:

@@ -58,6 +58,20 @@ class Running:
                 os.kill(number, signal.SIGKILL)
 
 
+def list_options(store: str, name: str, folder: Path) -> list[str]:
+    """The options of a host; its folder has its keys and its state."""
+    options = {
+        "state": folder / "state",
+        "store": store,
+        "host-name": name,
+        "cluster-address": f"tcp://127.0.0.1:{free_ports(1)[0]}",
+        "cluster-keys": folder,
+        "lease-timeout": "3s",
+        "silence": "2s",
+    }
+    return [*FREE_PORTS, *(f"--{option}={value}" for option, value in options.items())]
+
+
 @pytest.fixture
 def store() -> str:
     return postgres.new_store()
@@ -72,17 +86,7 @@ def hosts(tmp_path: Path, store: str) -> Iterator[list[Running]]:
         systems = []
         for name in NAMES:
             keys[name].chmod(0o700)
-            options = {
-                "state": keys[name] / "state",
-                "store": store,
-                "host-name": name,
-                "cluster-address": f"tcp://127.0.0.1:{free_ports(1)[0]}",
-                "cluster-keys": keys[name],
-                "lease-timeout": "3s",
-                "silence": "2s",
-            }
-            words = [f"--{option}={value}" for option, value in options.items()]
-            systems.append(stack.enter_context(up(*FREE_PORTS, *words, folder=keys[name])))
+            systems.append(stack.enter_context(up(*list_options(store, name, keys[name]), folder=keys[name])))
         yield [Running(name, one, one.announced()) for name, one in zip(NAMES, systems, strict=True)]
 
 

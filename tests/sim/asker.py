@@ -127,7 +127,7 @@ class Asker:
             return ReadHosts()
         if chance < 0.3:
             return ChangeHosts(action="rebalance")
-        return ChangeHosts(action="drain" if chance < 0.6 else "undrain", host=host)
+        return ChangeHosts(action="drain" if chance < 0.55 else "undrain" if chance < 0.9 else "remove", host=host)
 
     def _end_session(self, cluster: Cluster) -> Outgoing:
         """End the session of an RM, of which none that is connected, unless by force; or of no RM."""

@@ -16,7 +16,8 @@ from broker.election import RENEWALS, ElectedBroker, Election
 from broker.hosts import HostRow
 from broker.registry import RmRecord
 from broker.state import VersionHistory
-from common.control_messages import STORE_SILENCE, LeasePolled, PollLease
+from common.control_messages import LeasePolled, PollLease
+from common.lease_watch import RELEASED
 from common.messages import Header
 from common.names import BROKER, LEASE
 from common.wire import Incoming, Outgoing, decode_body, encode_body
@@ -42,7 +43,7 @@ class Candidate:
         assert world.database is not None
         self._world, self._process, self._host, self._keeper = world, process, host, keeper
         duration_s = self._duration_s = LEADER_DURATION * lease_timeout_s
-        self._election = Election(host.own, duration_s=duration_s)
+        self._election = Election(host.own, host=host.name, address=host.remote.address, duration_s=duration_s)
         self._client = Client(world.database, process, world.timeline, duration_s / RENEWALS)
         self._begun = False
         process.route(LEASE, self._poll)
@@ -63,8 +64,7 @@ class Candidate:
         """The lease ends, as this broker was asked to stop and answers nothing any more."""
         self._process.machine = None
         if self._election.epoch:
-            poll = PollLease(epoch=self._election.epoch, duration_s=0.0)
-            self._client.drive(once(partial(poll_lease, self._host, 0, poll)), lambda _: None)
+            self._client.drive(once(partial(_release, self._election.epoch)), lambda _: None)
 
     def _look(self) -> None:
         """After each turn: what has become of it."""
@@ -104,13 +104,9 @@ class Candidate:
         process.run(ElectedBroker(broker, self._election, broker.state.hosts))
 
     def _check(self, one: Outgoing) -> None:
-        """Another broker must not have begun. One of the same host may have, as it is killed when it goes on; and any
-        while the database has had another clock for no longer than a lease.
-        """
-        database = self._client.database
-        held = database.primary.lease(BROKER)
-        has_other_clock = self._world.now < database.promoted_at + self._duration_s
-        if held.epoch != self._election.epoch and held.holder != self._host.name and not has_other_clock:
+        """Another broker must not have begun. One of the same host may have, as it is killed when it goes on."""
+        held = self._client.database.primary.lease(BROKER)
+        if held.epoch != self._election.epoch and held.holder != self._host.name:
             text = f"{self._host.name} sends {one.header.kind} under {self._election.epoch}, and {held} leads"
             raise Violation("two leaders", text, (self._process.name,))
 
@@ -122,16 +118,25 @@ def poll_lease(host: Host, unix_s: int, poll: PollLease, tables: Tables, now: fl
     lease = tables.lease(BROKER)
     if poll.epoch and poll.epoch == lease.epoch:
         lease.expires_at = now + poll.duration_s
-        silent = [name for name, (_, at) in tables.record.hosts.items() if at < now - STORE_SILENCE * poll.duration_s]
-        return LeasePolled(epoch=lease.epoch, silent_hosts=silent)
-    if not poll.epoch and (lease.holder == host.name or lease.expires_at < now):
+        return LeasePolled(epoch=lease.epoch, heartbeats={name: at for name, (_, at) in tables.record.hosts.items()})
+    if not poll.epoch and (lease.holder == host.name or lease.expires_at in (RELEASED, poll.ended)):
         lease.holder, lease.epoch, lease.writes = host.name, max(unix_s, lease.epoch + 1), 0
         lease.address, lease.expires_at = host.remote, now + poll.duration_s
         return LeasePolled(epoch=lease.epoch)
-    address = lease.address
+    address, left_s = lease.address, lease.expires_at - now
     return LeasePolled(
-        holder=lease.holder, endpoint=address.address, public_key=address.key, left_s=lease.expires_at - now
+        holder=lease.holder,
+        endpoint=address.address,
+        public_key=address.key,
+        expires=lease.expires_at,
+        left_s=left_s,
     )
+
+
+def _release(epoch: int, tables: Tables, now: float) -> None:
+    lease = tables.lease(BROKER)
+    if lease.epoch == epoch:
+        lease.expires_at = RELEASED
 
 
 def _read_record(tables: Tables, now: float) -> Content:

@@ -6,10 +6,13 @@ Not here: those of a single machine (`mutations.py`), how soon each is found (`t
 from collections.abc import Iterator
 from typing import Final
 
+from msgspec.structs import replace
+
 from broker.election import Election
 from common import wire
 from common.control_messages import LeasePolled, PollLease
 from common.journal_messages import Append
+from common.names import BROKER
 from tests.sim import candidate, database_journal, database_record
 from tests.sim.database import OutcomeUnknown, Tables
 from tests.sim.database_journal import DatabaseWriter
@@ -44,11 +47,25 @@ def lead_after_the_lease() -> Iterator[None]:
 
 
 def lease_by_the_clock_of_the_host() -> Iterator[None]:
-    """The end of a lease is by the clock of the host that asks."""
+    """A standby takes the lease once that has ended by the clock of its host."""
     before = candidate.poll_lease
 
     def poll_lease(host: Host, unix_s: int, poll: PollLease, tables: Tables, now: float) -> LeasePolled:
-        return before(host, unix_s, poll, tables, now + host.skew_s)
+        lease = tables.lease(BROKER)
+        ended = lease.expires_at if lease.expires_at < now + host.skew_s else poll.ended
+        return before(host, unix_s, replace(poll, ended=ended), tables, now)
+
+    return replaced(candidate, "poll_lease", poll_lease)
+
+
+def lease_by_the_clock_of_the_database() -> Iterator[None]:
+    """A standby takes the lease once that has ended by the clock of the database."""
+    before = candidate.poll_lease
+
+    def poll_lease(host: Host, unix_s: int, poll: PollLease, tables: Tables, now: float) -> LeasePolled:
+        lease = tables.lease(BROKER)
+        ended = lease.expires_at if lease.expires_at < now else None
+        return before(host, unix_s, replace(poll, ended=ended), tables, now)
 
     return replaced(candidate, "poll_lease", poll_lease)
 
@@ -63,6 +80,7 @@ DEFECTS: Final[dict[Defect, Traits]] = {
     guess_that_it_was_committed: often("worker dies", "database fails over", "database hangs"),
     lead_after_the_lease: often("process stands still", "host is cut off from the database"),
     lease_by_the_clock_of_the_host: ANY,
+    lease_by_the_clock_of_the_database: often("database clock jumps"),
     ignore_lost_links: ANY,
 }
 """Each with the traits of the worlds that show it soon."""

@@ -19,8 +19,8 @@ EXCLUDED: Final = {
 CLUSTER_ONLY: Final = (
     "PollLease",
     "LeasePolled",
-    "RecordDraining",
-    "DrainingRecorded",
+    "RecordHost",
+    "HostRecorded",
     "HostLeaves",
     "RemoveJournal",
     "ReadHosts",

@@ -24,8 +24,9 @@ from msgspec.structs import replace as replace_struct
 
 from broker.hosts import HostRow
 from broker.sqlite_store import SqliteStore
+from common.control_messages import HostChange
 from common.sqlite_file import IN_MEMORY
-from common.wire import NEVER, BrokerAddress
+from common.wire import BrokerAddress
 from tests.sim.disk import JournalFile
 from tests.sim.timeline import Timeline
 
@@ -52,7 +53,10 @@ REJOIN_MAX_S: Final = 2.0
 """How long there is no standby after a failover."""
 
 SKEW_MAX_S: Final = 20.0
-"""How far the clock of a server may be from the right time: a lease may be over early, or last so much longer."""
+"""How far the clock of a server may be from the right time at first."""
+
+JUMP_S: Final = 3600.0
+"""By how much the clock of a server jumps, forwards or backwards."""
 
 LATE: Final = 0.5
 """The share of requests of a host that is cut off which the server receives when the cut ends."""
@@ -85,11 +89,14 @@ class ClusterRecord(SqliteStore):
         self.hosts: dict[str, tuple[HostRow, float]] = {}
         """Each with its heartbeat."""
 
-    def set_draining(self, host: str, *, is_draining: bool) -> None:
+    def change_host(self, host: str, change: HostChange) -> None:
+        if change == "remove":
+            self.hosts.pop(host, None)
+            return
         if host not in self.hosts:
             raise OSError(f"the store has no host {host}")
         row, heartbeat = self.hosts[host]
-        self.hosts[host] = replace_struct(row, is_draining=is_draining), heartbeat
+        self.hosts[host] = replace_struct(row, is_draining=change == "drain"), heartbeat
 
     def remove_journal(self, partition: str, epoch: int) -> None:
         if partition in self._journals and self._journals[partition].epoch <= epoch:
@@ -150,8 +157,6 @@ class Database:
         """Requests of hosts that are cut off."""
         self.skew_s = 0.0
         """How far the clock of the primary is ahead."""
-        self.promoted_at = -NEVER
-        """When a standby took its place last."""
         self._standby: Tables | None = Tables()
         self._is_up = True
         self._timeline, self._rng = timeline, rng
@@ -187,7 +192,7 @@ class Database:
         return True
 
     def _promote(self) -> None:
-        self._is_up, self.promoted_at = True, self._timeline.now
+        self._is_up = True
         self.skew_s = self._rng.uniform(-SKEW_MAX_S, SKEW_MAX_S)
         self._timeline.after(self._rng.uniform(0.1, REJOIN_MAX_S), self._rejoin)
 
@@ -205,6 +210,10 @@ class Database:
         received, self._received = self._received, deque()
         for request in received:
             self._execute(request)
+
+    def jump(self) -> None:
+        """The clock of the primary jumps."""
+        self.skew_s += self._rng.choice((-JUMP_S, JUMP_S))
 
     def break_connections(self) -> None:
         """All connections break. What was carried out stays, whether or not the standby has it."""

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from broker.store import execute
-from common.control_messages import ManagerRecord
+from common.control_messages import HostChange, ManagerRecord
 from common.names import BROKER
 from common.wire import Incoming, Outgoing
 from tests.sim.database import Client, ClusterRecord, Database, OutcomeUnknown, Tables, Work
@@ -110,7 +110,7 @@ class _Done(ClusterRecord):
 
     def probe(self) -> None: ...
 
-    def set_draining(self, host: str, *, is_draining: bool) -> None: ...
+    def change_host(self, host: str, change: HostChange) -> None: ...
 
     def remove_journal(self, partition: str, epoch: int) -> None: ...
 

@@ -60,6 +60,7 @@ CLUSTER_KINDS: Final = (
     "database hangs",
     "database fails over",
     "database connections break",
+    "database clock jumps",
     "host crashes",
     "hosts are cut off from each other",
     "host is cut off from the database",
@@ -314,6 +315,9 @@ class Faults:
                 return database.crash()
             case "database connections break":
                 database.break_connections()
+                return True
+            case "database clock jumps":
+                database.jump()
                 return True
         name = kind.rpartition(" ")[2]
         setattr(database, "hung" if name == "hangs" else name, True)

@@ -130,6 +130,24 @@ def test_a_partition_of_a_draining_host_pauses_for_less_than_a_second(seed: int)
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("seed", range(1, 3))
+@pytest.mark.parametrize("jump_s", [3600.0, -3600.0])
+def test_nothing_moves_when_the_clock_of_the_database_jumps(seed: int, jump_s: float) -> None:
+    world = begin(seed)
+    before = {name: slot.worker_host for name, slot in world.switch.registry.slots.items()}
+    led = leader(world)
+    for _ in range(3):
+        world.database.skew_s += jump_s
+        world.advance(2 * SETTINGS.lease_timeout_s)
+    after = {name: slot.worker_host for name, slot in world.switch.registry.slots.items()}
+    moved = {name: host for name, host in before.items() if after.get(name, host) != host}
+    assert (moved, world.switch.state.counters.moves.total(), leader(world)) == ({}, 0, led)
+    crash(world, led)
+    world.advance(SETTINGS.lease_timeout_s + RECOVERY_MAX_S)
+    assert missing(world) == [], "a lost host is noticed all the same"
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_nothing_moves_while_only_the_database_is_unavailable(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """For longer than the lease timeout, which is longer than hosts take to find the next leader."""

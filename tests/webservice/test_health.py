@@ -118,6 +118,11 @@ def test_paths_are_hidden_from_limited_viewers() -> None:
         ),
         (reported(record_problem="disk full"), "Broker record", 'Writes of the record that failed: ["disk full"]'),
         (
+            reported(refused={"a": "vm-2 (10.0.0.9), 2 times, last at 2026-11-29T19:20:00Z"}),
+            "Hosts",
+            'Machines that were refused: ["a: vm-2 (10.0.0.9), 2 times, last at 2026-11-29T19:20:00Z"]',
+        ),
+        (
             SystemProblems(audit="/s/audit.log: disk full"),
             "Audit log",
             'Writes of the audit log that failed: ["/s/audit.log: disk full"]',
@@ -205,7 +210,7 @@ def test_why_a_worker_cannot_start_and_the_record_not_be_written_comes_from_the_
     )
 
 
-def test_a_sound_system_shows_the_nine_checks_of_yunikorn_and_fourteen_more() -> None:
+def test_a_sound_system_shows_the_nine_checks_of_yunikorn_and_fifteen_more() -> None:
     shown = health_view([("rm-1_default", answer())])
     assert shown.Healthy
     assert [(check.Name, check.DiagnosisMessage) for check in shown.HealthChecks] == [
@@ -232,6 +237,7 @@ def test_a_sound_system_shows_the_nine_checks_of_yunikorn_and_fourteen_more() ->
         ("Configuration", "Texts of the watched file that are not in force: []"),
         ("Clock", "Clocks that jumped: []"),
         ("Memory", "Memory near its bound: []"),
+        ("Hosts", "Machines that were refused: []"),
     ]
 
 

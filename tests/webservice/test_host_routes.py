@@ -16,7 +16,12 @@ def test_hosts_are_listed_as_the_broker_sees_them() -> None:
 
 @pytest.mark.parametrize(
     ("path", "action", "host"),
-    [("a/drain", "drain", "a"), ("b-2/undrain", "undrain", "b-2"), ("rebalance", "rebalance", "")],
+    [
+        ("a/drain", "drain", "a"),
+        ("b-2/undrain", "undrain", "b-2"),
+        ("a/remove", "remove", "a"),
+        ("rebalance", "rebalance", ""),
+    ],
 )
 def test_each_action_is_one_request_to_the_broker(path: str, action: HostAction, host: str) -> None:
     asked = FakeLink()
@@ -38,7 +43,7 @@ def test_no_host_has_such_a_name(name: str) -> None:
     assert asked.changes == []
 
 
-@pytest.mark.parametrize("path", ["a/drain", "a/undrain", "rebalance"])
+@pytest.mark.parametrize("path", ["a/drain", "a/undrain", "a/remove", "rebalance"])
 def test_only_scheduler_administrators_may_move_partitions(path: str) -> None:
     asked = FakeLink()
     assert request(asked, f"{HOSTS_PATH}/{path}", "POST").status_code == 403

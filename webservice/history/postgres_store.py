@@ -21,6 +21,7 @@ import msgspec
 from psycopg.errors import QueryCanceled
 
 from common.history_records import Began, Ended, EndedApplication, Failing, Happened, Usage
+from common.lease_watch import LeaseWatch
 from common.names import DISTINCT
 from common.postgres import LONG_ANSWER_MAX_S, Connection, Database
 from common.postgres_leases import HeldLease, acquire_lease, read_lease, release_lease, renew_lease
@@ -81,10 +82,12 @@ class PostgresHistory:
         self._idle = [_open_reader(store)]
         """Connections that read nothing at present."""
         self._writer: PostgresWriter | None = None
+        self._watch = LeaseWatch(LEASE_S)
+        """Of the lease of another web service, in all attempts to record."""
 
     def open_writer(self) -> "PostgresWriter":
         """Begin to record."""
-        self._writer = PostgresWriter(self._recording, self._holder)
+        self._writer = PostgresWriter(self._recording, self._holder, self._watch)
         return self._writer
 
     @contextmanager
@@ -190,7 +193,7 @@ class PostgresWriter:
         OSError: the database cannot be used.
     """
 
-    def __init__(self, database: Database, holder: str) -> None:
+    def __init__(self, database: Database, holder: str, watch: LeaseWatch) -> None:
         self._database = database
         self._added = 0
         """Bytes that the present transaction adds."""
@@ -199,15 +202,18 @@ class PostgresWriter:
         self.is_open = False
         try:
             with database.autocommit() as connection:
+                asked_at = time.monotonic()
                 held = read_lease(connection, _LEASE)
-                if held is not None and held.left_s > 0 and held.holder != holder:
-                    raise HistoryTaken(f"{held.holder} records it")
+                if held is not None and held.holder != holder:
+                    watch.observe(held.expires, held.left_s, asked_at, time.monotonic())
+                    if watch.find_ended(time.monotonic()) is None:
+                        raise HistoryTaken(f"{held.holder} records it")
                 # First, as it takes long. Rows that another web service writes meanwhile are not counted.
                 self._bytes = sum(_sum_bytes(connection, table) for table in ("partitions", *TIMED))
             with database.transaction() as connection:
                 self._renewed_at = time.monotonic()
                 wanted = HeldLease(holder=holder, epoch=1, left_s=LEASE_S)
-                self._epoch = acquire_lease(connection, _LEASE, wanted)
+                self._epoch = acquire_lease(connection, _LEASE, wanted, watch.find_ended(time.monotonic()))
             if not self._epoch:
                 raise HistoryTaken("another web service records it")
         except HistoryTaken:

@@ -1,4 +1,4 @@
-"""`yunishard hosts`: list the hosts of a cluster, drain one, and spread partitions evenly, over the REST API.
+"""`yunishard hosts`: list the hosts of a cluster, drain or remove one, and spread partitions evenly, over the REST API.
 
 Not here: which host a partition gets (`broker/placement.py`), other requests to a running system (`administration.py`).
 """
@@ -25,6 +25,7 @@ ACTIONS: Final = {
     "list": "list the hosts with their state and their partitions",
     "drain": "move all partitions of a host to others, and give it no more",
     "undrain": "let a host get partitions again",
+    "remove": "discard a lost host, which was stopped permanently or does not return",
     "rebalance": "spread the partitions evenly over the hosts",
 }
 
@@ -34,7 +35,7 @@ _HEADINGS: Final = ("HOST", "STATE", "LEADER", "PARTITIONS", "LEAVING", "CORES",
 def add_hosts_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `yunishard hosts`."""
     for name, own in add_actions(parser, ACTIONS).items():
-        if name in ("drain", "undrain"):
+        if name in ("drain", "undrain", "remove"):
             own.add_argument("host", metavar="HOST", help="the name of the host")
         if name in ("drain", "rebalance"):
             own.add_argument("--wait", action="store_true", help="wait until the partitions have moved")
@@ -53,6 +54,7 @@ def run_hosts(args: argparse.Namespace) -> int:
       yunishard hosts list
       yunishard hosts drain a --wait           until host a is empty
       yunishard hosts undrain a                it may get partitions again
+      yunishard hosts remove a                 it was stopped permanently
       yunishard hosts rebalance --wait --json
 
     exit codes:
@@ -150,5 +152,8 @@ def _print_hosts(view: HostsView) -> None:
         for one in view.hosts
     ]
     print_table(_HEADINGS, rows)
+    for one in view.hosts:
+        if one.refused:
+            write(f"another machine was refused as host {one.name}: {one.refused}")
     if view.rebalancing:
         write("partitions move until they are spread evenly")

@@ -223,7 +223,8 @@ def find_concerns(status: Status, now_ns: int) -> list[Concern]:
     for host in status.hosts.hosts if status.hosts else ():
         if host.state == "lost":
             text = f"host {host.name} is lost, last seen {format_ago(host.lastSeen, now_ns)}"
-            found.append(Concern(text, "start it again, or leave it: its partitions run on other hosts"))
+            remedy = "start it again, or `yunishard hosts remove` it: its partitions run on other hosts"
+            found.append(Concern(text, remedy))
     found += _find_failed_checks(status.health, silent)
     for one in status.managers:
         if one.away_since:

@@ -71,6 +71,27 @@ def test_a_lease_that_has_ended_is_taken_and_its_earlier_holder_writes_nothing_a
     assert backend.read(HELD) == [("b", 2, False)], "the first one has not ended the lease of the second"
 
 
+@pytest.mark.parametrize("jump", ["1 hour", "-1 hour"])
+def test_a_jump_of_the_clock_neither_ends_nor_extends_the_lease(
+    backend: PostgresBackend, monkeypatch: pytest.MonkeyPatch, jump: str
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(postgres_store.time, "monotonic", lambda: now[0])
+    other = backend.another("b")
+    with closing(backend.history.open_writer()) as first:
+        for _ in range(5):
+            backend.change(f"UPDATE leases SET expires_at = expires_at - interval '{jump}'")
+            with pytest.raises(HistoryTaken):
+                other.open_writer()
+            first.renew()
+            now[0] += postgres_store.RENEWAL_S
+        with pytest.raises(HistoryTaken):
+            other.open_writer()
+        now[0] += postgres_store.LEASE_S
+        with closing(other.open_writer()), pytest.raises(HistoryTaken):
+            first.renew()
+
+
 def test_a_write_renews_the_lease_and_so_does_time(backend: PostgresBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(backend.history.open_writer()) as writer:
         assert not writer.is_due

@@ -1,0 +1,138 @@
+"""The lease of a host in the store, so that of several systems with the name of one host only one is that host.
+
+A copy of a state directory, a clone of a machine and a restored snapshot of one have the name, the id and the keys of
+the host. Each renewal therefore writes another random token, and the state directory keeps it:
+
+    the row has a token of ours   no other system has renewed the lease since we did: renew it
+    another token                 another system holds it: a `Rival`, which the machine watches (`election.py`)
+
+So a process that restarts, even after `kill -9`, continues at once, and a copy does not, as it has an earlier token.
+
+Not here: whether the rival is alive, and what follows (`election.py`).
+"""
+
+import os
+import secrets
+import socket
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from common.control_messages import REFUSAL_SHOWN_S, PollLease, Refusal, Rival
+from common.host_facts import HostFacts
+from common.lease_watch import RELEASED
+from common.postgres import Connection, Database
+from common.postgres_leases import EXPIRES, LEFT_S
+
+FILE: Final = "host-lease"
+"""In the state directory: the tokens that this system may have written last."""
+
+TOKENS_MAX: Final = 8
+"""Tokens that are kept: one for each attempt since the last one that is known to have succeeded. If there are more, a
+restart has to wait until its own lease has ended."""
+
+_PREFIX: Final = "host "
+_REFUSED: Final = "refused "
+"""Before the name of the host, in the name of its rows in `leases`."""
+
+
+class HostLease:
+    """The lease of one host, for one thread."""
+
+    def __init__(self, host: HostFacts, state: Path | None) -> None:
+        self._host = host
+        self._file = None if state is None else state / FILE
+        self._tokens: list[int] = []
+        if self._file is not None:
+            with suppress(FileNotFoundError, ValueError):  # a file that was cut off is like none
+                self._tokens = [int(word) for word in self._file.read_text(encoding="ascii").split()]
+
+    def renew(self, connection: Connection, poll: PollLease) -> Rival | None:
+        """Renew or acquire the lease, in a transaction; the system that holds it if that is another one."""
+        name, holder = _PREFIX + self._host.name, f"{self._host.id} {_describe_machine(connection)}"
+        connection.execute("INSERT INTO leases (name, epoch) VALUES (%s, 0) ON CONFLICT (name) DO NOTHING", (name,))
+        row = connection.execute(
+            f"SELECT holder, epoch, writes, endpoint, {EXPIRES}, {LEFT_S} FROM leases"  # noqa: S608
+            " WHERE name = %s FOR UPDATE",
+            (name,),
+        ).fetchone()
+        held, since, token, address, expires, left_s = msgspec.convert(row, tuple[str, int, int, str, float, float])
+        is_ours = token in self._tokens
+        if expires != RELEASED and not is_ours and expires != poll.host_ended:
+            identity, _, machine = held.partition(" ")
+            is_copy = identity == self._host.id
+            return Rival(machine=machine, address=address, since=since, expires=expires, left_s=left_s, is_copy=is_copy)
+        self._tokens = [*self._tokens, secrets.randbits(62)][-TOKENS_MAX:]
+        self._keep_tokens()
+        connection.execute(
+            "UPDATE leases SET holder = %s, writes = %s, endpoint = %s,"
+            " epoch = CASE WHEN %s THEN epoch ELSE extract(epoch FROM clock_timestamp())::bigint END,"
+            " expires_at = clock_timestamp() + make_interval(secs => %s) WHERE name = %s",
+            (holder, self._tokens[-1], self._host.address, is_ours and expires != RELEASED, poll.duration_s, name),
+        )
+        return None
+
+    def confirm(self) -> None:
+        """Note that the latest renewal is durable."""
+        self._tokens = self._tokens[-1:]
+
+    def _keep_tokens(self) -> None:
+        if self._file is None:
+            return
+        new = self._file.with_suffix(".new")
+        with suppress(OSError):  # without it, a restart waits until its own lease has ended
+            new.write_text(" ".join(map(str, self._tokens)), encoding="ascii")
+            new.replace(self._file)
+
+    def release(self, connection: Connection) -> None:
+        """End the lease now, so that another system may be this host at once."""
+        connection.execute(
+            "UPDATE leases SET expires_at = 'epoch' WHERE name = %s AND writes = ANY(%s)",
+            (_PREFIX + self._host.name, self._tokens),
+        )
+
+
+def _describe_machine(connection: Connection) -> str:
+    """The name of this machine, and its address in the network of the store."""
+    with closing(socket.socket(fileno=os.dup(connection.fileno()))) as opened:
+        address = opened.getsockname()
+    return f"{socket.gethostname()} ({address[0]})" if isinstance(address, tuple) else socket.gethostname()
+
+
+# Refusals -------------------------------------------------------------------------------------------------------------
+
+
+def record_refusal(database: Database, host: HostFacts) -> None:
+    """Record for operators that this machine was refused as this host.
+
+    Raises:
+        OSError: the store cannot be used.
+    """
+    with database.transaction() as connection:
+        connection.execute(
+            "INSERT INTO leases AS known (name, epoch, writes, holder, endpoint, expires_at)"
+            " VALUES (%s, 0, 1, %s, %s, clock_timestamp()) ON CONFLICT (name) DO UPDATE SET writes = known.writes + 1,"
+            " holder = excluded.holder, endpoint = excluded.endpoint, expires_at = excluded.expires_at",
+            (_REFUSED + host.name, _describe_machine(connection), host.address),
+        )
+
+
+def read_refusals(connection: Connection) -> list[Refusal]:
+    """The latest refusal for each host, by the name of the host."""
+    rows = connection.execute(
+        f"SELECT name, holder, endpoint, writes, {EXPIRES} FROM leases"  # noqa: S608
+        " WHERE name LIKE %s AND expires_at > clock_timestamp() - make_interval(secs => %s) ORDER BY name",
+        (f"{_REFUSED}%", REFUSAL_SHOWN_S),
+    ).fetchall()
+    return [
+        Refusal(host=name.removeprefix(_REFUSED), machine=machine, address=address, count=count, at_s=at_s)
+        for name, machine, address, count, at_s in msgspec.convert(rows, list[tuple[str, str, str, int, float]])
+    ]
+
+
+def delete_host(connection: Connection, name: str) -> None:
+    """Delete a host, with its lease and what was refused."""
+    connection.execute("DELETE FROM leases WHERE name = ANY(%s)", ([_PREFIX + name, _REFUSED + name],))
+    connection.execute("DELETE FROM hosts WHERE name = %s", (name,))

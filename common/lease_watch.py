@@ -1,0 +1,51 @@
+"""Whether the holder of a lease in the store still renews it, judged by the elapsed time of the process that watches.
+
+    another `expires` than before: renewed --> the lease lasts for its duration from then on
+    the same for so long                   --> it has ended, and may be acquired if it is still the same
+
+The clock of the database may jump, and after a failover another server has another clock, so the time at which a lease
+expires by that clock decides nothing. It only shortens the estimate within the bounds that the watcher has measured.
+
+Not here: reading and acquiring leases (`postgres_leases.py`).
+"""
+
+from typing import Final
+
+LEFT_MAX: Final = 10
+"""Durations of the watcher's own lease for which it may wait at most after a renewal: the holder's may be longer, as
+the hosts of a cluster get another `lease-timeout` one after the other."""
+
+RELEASED: Final = 0.0
+"""`expires` of a lease that its holder has released; also of one that was never held."""
+
+
+class LeaseWatch:
+    """Watches one lease. `duration_s` is that of the watcher, were it the holder."""
+
+    def __init__(self, duration_s: float) -> None:
+        self.is_renewed = False
+        """Whether it was renewed between two observations, so its holder lives."""
+        self.ends = 0.0
+        """When it ends, unless it is renewed before."""
+        self._duration_s = duration_s
+        self._expires: float | None = None
+        self._asked_at = 0.0
+        """When the latest observation was requested: what it shows was written before, and a change after that."""
+
+    def observe(self, expires: float, left_s: float, asked_at: float, now: float) -> None:
+        """Note the lease as it was read between `asked_at` and `now`: `expires` identifies the renewal, and `left_s` is
+        the time that is left by the clock of the database.
+        """
+        before, self._expires = self._expires, expires
+        if expires == RELEASED:
+            self.ends = now
+        elif expires != before:
+            self.is_renewed = before not in (None, RELEASED)
+            renewed_at = self._asked_at if self.is_renewed else now
+            latest = now + LEFT_MAX * self._duration_s
+            self.ends = min(max(renewed_at + self._duration_s, now + left_s), latest)
+        self._asked_at = asked_at
+
+    def find_ended(self, now: float) -> float | None:
+        """`expires` of the latest renewal if the lease has ended since; None if not, or not as far as is known."""
+        return self._expires if self._expires is not None and now >= self.ends else None
