@@ -8,7 +8,6 @@ either marks the RM in `changed_rms`, so that `rm_records.py` records it. Not he
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
-from typing import Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -16,16 +15,19 @@ from msgspec.structs import replace
 from common.config.model import Configuration, PartitionConfig
 from common.control_messages import PartitionRemoved, RemoveJournal, Repeat, RetirePartition, Settings
 from common.messages import Control, Header, Message
-from common.names import RECORD, RM_ID, distinct_name, external_name, normalise_partition_name, usual_name
+from common.names import (
+    NUMBERS_PER_INCARNATION,
+    RECORD,
+    RM_ID,
+    distinct_name,
+    external_name,
+    normalise_partition_name,
+    usual_name,
+)
 from common.query_messages import Answer, PartitionEntry
 from common.restart_delay import RestartDelay
 from common.rm_messages import PartitionRestarted, Refused, Registered, ResumeWanted
 from common.wire import NEVER, Outgoing, make_outgoing
-
-NUMBERS_PER_INCARNATION: Final = 2**20
-"""Epochs and roll-out numbers that one broker can assign. An incarnation is the Unix second in which the broker
-started, or later, so numbers of a later broker are always above those of an earlier one.
-"""
 
 
 class RmRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):

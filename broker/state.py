@@ -16,14 +16,14 @@ from msgspec.structs import replace
 
 from broker.config_validation import analyses
 from broker.hosts import Hosts
-from broker.registry import NUMBERS_PER_INCARNATION, Registry, RmSession
+from broker.registry import Registry, RmSession
 from common.config.model import Configuration, compute_checksum
 from common.config.problems import Problem
 from common.config.validation import DEFAULT_TEXT
 from common.control_messages import ConfigVersion, Echo
 from common.messages import Header
 from common.metrics import Histogram
-from common.names import compile_rm_ids
+from common.names import NUMBERS_PER_INCARNATION, compile_rm_ids
 from common.query_messages import ConfigRefusals, RefusedChange
 from common.wire import NEVER, Outgoing, make_outgoing
 

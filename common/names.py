@@ -20,6 +20,11 @@ WEBSERVICE: Final = "webservice"
 FRONT_ENDS: Final = (RMPROXY, WEBSERVICE)
 """Roles of which several processes may run at once."""
 
+NUMBERS_PER_INCARNATION: Final = 2**20
+"""Epochs and roll-out numbers that one broker can assign. An incarnation is the Unix second in which the broker
+started, or later, so numbers of a later broker are always above those of an earlier one.
+"""
+
 SUPERVISED: Final = "1"
 """The instance of the proxy and of the web service that the supervisor runs; in a cluster, this is the name of their
 host. A restarted one takes over the name, so that the broker detects the restart at once."""

@@ -156,7 +156,9 @@ class Recovery:
         Raises:
             JournalDamaged: the records do not fit together.
         """
-        session = self.session or SessionRecord()
+        if self.session is None:
+            raise JournalDamaged("no snapshot or step of it begins a partition")
+        session = self.session
         if self.image.find(PartitionRecord) is not None:
             try:
                 host.partition = restore_partition(

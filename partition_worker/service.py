@@ -313,6 +313,8 @@ def _recover(worker: Worker, journal: Journal) -> tuple[int, float]:
     started_s, found = time.monotonic(), journal.statistics()
     with gc_tuning.pause_collector():  # the collector would take a tenth of the time
         last = worker.recover(journal.read_snapshot(), journal.read_steps(found.begins))
+    if last != found.last:
+        raise JournalDamaged(f"its latest step is {found.last}, and the steps from {found.begins} on end at {last}")
     took_s, steps = time.monotonic() - started_s, max(0, last + 1 - found.begins)
     if last:
         base = f"a snapshot at step {found.snapshot}" if found.snapshot else "no snapshot"

@@ -19,12 +19,13 @@ snapshot replaces nothing.
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Final
 
 import msgspec
 
 from common.journal_messages import Step
+from common.names import BROKER, NUMBERS_PER_INCARNATION
 from common.postgres import ASIDE, JOURNAL_TABLES, LONG_ANSWER_MAX_S, Connection, Database, delete_journal
 from partition_worker.journal.protocol import Fenced, Journal, Journals, ReadableJournal, Statistics
 from partition_worker.recovery import JournalDamaged
@@ -204,10 +205,16 @@ class PostgresJournal(_Reading, Journal):
                 " DO UPDATE SET epoch = excluded.epoch WHERE journals.epoch <= excluded.epoch",
                 self._key,
             )
-        if not done.rowcount:
-            raise Fenced(f"another worker has the journal of partition {self._partition}, under a later epoch")
+            if not done.rowcount:
+                _check_epoch(connection, self._partition)
+                raise Fenced(f"another worker has the journal of partition {self._partition}, under a later epoch")
         with self._hold_row() as connection:
-            return self._read_row(connection)
+            row = self._read_row(connection)
+        follows = row.begins == row.snapshot + 1 if row.snapshot else row.begins <= row.last + 1
+        if row.begins < 1 or row.snapshot < 0 or not follows:
+            numbers = f"begins {row.begins}, snapshot {row.snapshot}, last {row.last}"
+            raise JournalDamaged(f"its row in the table journals is not valid: {numbers}")
+        return row
 
     def _read_row(self, connection: Connection) -> _Row:
         """The row, which this transaction has locked; a statement of its own, so that it reads what was committed until
@@ -230,7 +237,9 @@ class PostgresJournal(_Reading, Journal):
             return msgspec.convert(connection.execute(query, {"partition": self._partition}).fetchone(), tuple[int])[0]
 
     def read_meta(self) -> _Row:
-        """The row as this worker has left it: no other process may change it."""
+        """The row as this worker has left it: no other process may change it. `last` is the latest step that it has
+        read or stored itself.
+        """
         return self._row
 
     # Steps -----------------------------------------------------------------------------------------------------------
@@ -286,10 +295,14 @@ class PostgresJournal(_Reading, Journal):
                 f" step {known.last} and snapshot {known.snapshot}: has a failover promoted a server that was not"
                 " synchronous?"
             )
-        own = {step for _, step in steps}
+        own, last = {step for _, step in steps}, known.last
         for first, content in msgspec.convert(found, list[tuple[int, bytes]]):
-            if not own.issuperset(_split_group(content)):
+            group = _split_group(content)
+            if not own.issuperset(group):
                 raise JournalDamaged(f"the store has steps from {first} on that this worker has not written")
+            last = first + len(group) - 1
+        if last != row.last:
+            raise JournalDamaged(f"its row names {row.last} as the latest step, and its steps end at {last}")
         self._row = row
 
     @contextmanager
@@ -326,7 +339,7 @@ class PostgresJournal(_Reading, Journal):
                 (number + 1, number, self._partition),
             )
             row = self._read_row(connection)
-        self._row = row
+        self._row = msgspec.structs.replace(row, last=self._row.last)  # `append` finds out whether later ones are ours
         self._stored_bytes = self._count_bytes()
         return True
 
@@ -383,6 +396,19 @@ class PostgresJournal(_Reading, Journal):
         self._database.close()
 
 
+def _check_epoch(connection: Connection, partition: str) -> None:
+    """Raise JournalDamaged if the epoch of a journal is later than all that brokers have granted."""
+    found = connection.execute(
+        "SELECT journals.epoch, leases.epoch FROM journals, leases WHERE partition = %s AND name = %s",
+        (partition, BROKER),
+    ).fetchone()
+    if found is None:
+        return
+    epoch, broker = msgspec.convert(found, tuple[int, int])
+    if epoch >= (broker + 1) * NUMBERS_PER_INCARNATION:
+        raise JournalDamaged(f"its epoch {epoch} is later than all that broker {broker} may grant")
+
+
 def _cut(content: Iterable[bytes]) -> Iterator[bytes]:
     """The content in pieces of PIECE_BYTES, and an empty one at the end."""
     rest = bytearray()
@@ -412,7 +438,7 @@ def _decode_row(first: int, last: int, content: bytes, checksum: int) -> Iterato
         steps = [_decode_step(step) for step in _decode_group(content)]
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise JournalDamaged(f"the steps from {first} to {last} cannot be decoded: {error}") from None
-    if [step.number for step in steps] != list(range(first, last + 1)):
+    if len(steps) != last - first + 1 or any(step.number != first + at for at, step in enumerate(steps)):
         raise JournalDamaged(f"the steps from {first} to {last} hold other numbers")
     return iter(steps)
 
@@ -439,11 +465,11 @@ class PostgresJournals(Journals):
             closing(Database(self._store, f"worker {partition}#{epoch}", answer_max_s=LONG_ANSWER_MAX_S)) as database,
             database.transaction() as connection,
         ):
-            held = connection.execute(
-                "SELECT 1 FROM journals WHERE partition = %s AND epoch <= %s FOR UPDATE", (partition, epoch)
-            )
-            if not held.fetchone():
-                raise Fenced(f"another worker has the journal of partition {partition}")
+            query = "SELECT epoch <= %s FROM journals WHERE partition = %s FOR UPDATE"
+            if connection.execute(query, (epoch, partition)).fetchone() != (True,):
+                with suppress(JournalDamaged):  # then no worker has that epoch
+                    _check_epoch(connection, partition)
+                    raise Fenced(f"another worker has the journal of partition {partition}")
             for table in JOURNAL_TABLES:
                 connection.execute(f"DELETE FROM {table} WHERE partition = %s", (aside,))  # noqa: S608
                 statement = f"UPDATE {table} SET partition = %s WHERE partition = %s"  # noqa: S608

@@ -248,7 +248,8 @@ class JournalWriter:
                 if self.journal.has_garbage and not self._stopped:
                     self._trim()
         except Exception as error:
-            _log.exception("the journal thread has failed")
+            if not isinstance(error, JournalDamaged):  # its text is enough
+                _log.exception("the journal thread has failed")
             self._failure = f"the journal cannot be written: {error}"
             self._reply(NotKept(problem=self._failure))
         finally:

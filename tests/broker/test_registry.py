@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from broker.registry import NUMBERS_PER_INCARNATION, Registry, RmSession
+from broker.registry import Registry, RmSession
 from common.control_messages import Repeat
-from common.names import external_name, normalise_partition_name
+from common.names import NUMBERS_PER_INCARNATION, external_name, normalise_partition_name
 from common.query_messages import PartitionEntry, Query
 from common.rm_messages import (
     AllocationRequest,

@@ -10,6 +10,7 @@ from common.names import BROKER, JOURNAL
 from common.process import Lease
 from common.wire import Incoming, Outgoing
 from partition_worker.journal.files import Files
+from partition_worker.journal.protocol import Journals
 from partition_worker.journal.sqlite_journal import SqliteJournals
 from partition_worker.partition_host import PartitionHost
 from partition_worker.service import StartedWorker, recover_or_start_empty
@@ -27,6 +28,8 @@ class Start:
     folder: Path
     epoch: int
     woken: asyncio.Event = field(default_factory=asyncio.Event)
+    journals: Journals | None = None
+    """Where its journal is, if that is not in the folder."""
 
     @property
     def files(self) -> Files:
@@ -35,7 +38,7 @@ class Start:
     async def begins(self) -> StartedWorker:
         return await recover_or_start_empty(
             lambda: Worker(PartitionHost(partition=PARTITION, epoch=self.epoch), journalled=True),
-            SqliteJournals(self.folder),
+            self.journals or SqliteJournals(self.folder),
             Lease(partition=PARTITION, epoch=self.epoch),
             self.woken.set,
         )
