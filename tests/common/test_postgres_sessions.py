@@ -10,8 +10,10 @@ from typing import Final, NamedTuple, cast
 import psycopg
 import pytest
 
-from broker.candidacy import renew_host
+from broker.candidacy import read_heartbeats, write_host
+from broker.host_lease import HostLease
 from broker.postgres_store import PostgresStore
+from common.control_messages import PollLease
 from common.host_facts import HostFacts
 from common.names import BROKER
 from common.postgres import Database, OutcomeUnknown, convert
@@ -64,8 +66,11 @@ def use_leases(store: str) -> None:
     host = HostFacts("host-ö", "id", "tcp://a:1", 4, 1 << 33)
     with closing(Database(store, "lease")) as database:
         with database.transaction() as connection:
-            assert renew_host(connection, host, LEASE_S) == ""
-            assert renew_host(connection, host._replace(id="other"), LEASE_S) != ""
+            poll = PollLease(epoch=0, duration_s=LEASE_S)
+            assert HostLease(host, None).renew(connection, poll) is None
+            assert HostLease(host._replace(id="other"), None).renew(connection, poll) is not None
+            write_host(connection, host)
+            assert [*read_heartbeats(connection)] == [host.name]
             epoch = acquire_lease(connection, BROKER, HeldLease(host.name, 9000, LEASE_S, TEXT))
         with database.autocommit() as connection:
             assert renew_lease(connection, BROKER, epoch, LEASE_S)
