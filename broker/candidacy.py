@@ -17,7 +17,7 @@ from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -44,6 +44,8 @@ of that timeout, that the workers of a lost host are gone."""
 
 EXIT_STATUS: Final = 75
 """Of a leader whose lease is over."""
+
+T = TypeVar("T")
 
 _log = logging.getLogger("core.broker")
 
@@ -94,16 +96,32 @@ class Candidacy:
         await drive(self.election, self._wire, settled, notes=self.notes, write_notes=write_notes)
         return bool(self.election.epoch)
 
+    async def hold_lease(self, work: asyncio.Task[T]) -> T:
+        """Renew the lease until this work is done, which the leader does before it opens its port."""
+        done = asyncio.Event()
+
+        def settle(_: asyncio.Task[T]) -> None:
+            done.set()
+            self._wire.wake()
+
+        work.add_done_callback(settle)
+        notes = (self.election.notes, self.election.warnings)
+        await drive(self.election, self._wire, done, notes=notes, write_notes=self._log_notes)
+        return await work
+
     def write_notes(self) -> None:
         """Log, and report another leader to the supervisor. Ends the process if the lease is over."""
+        self._log_notes()
+        while self.election.leaders:
+            self._life.leads(self.election.leaders.pop(0))
+
+    def _log_notes(self) -> None:
         log_lines(_log, {logging.INFO: self.election.notes, logging.WARNING: self.election.warnings})
         if self.election.refused:
             self._poller.record_refusal()
             self._life.refuse(self.election.refused)
         if self.election.lost:
             os._exit(EXIT_STATUS)
-        while self.election.leaders:
-            self._life.leads(self.election.leaders.pop(0))
 
     def close(self) -> None:
         """Release the leases, so that a standby and another system with this name need not wait until they end."""

@@ -19,7 +19,9 @@ from broker.registry import Registry, RmSession
 from broker.rm_records import RmPersistence, build_record
 from broker.state import BrokerState, ChangeRefused, RolloutOutcome
 from common import control_messages
+from common.config.model import PartitionConfig
 from common.names import usual_name
+from common.units import format_bytes
 from common.wire import NEVER, Outgoing
 
 ROLLOUT_MAX_S: Final = 20.0
@@ -51,6 +53,8 @@ class ConfigChange(ABC):
     target: RmSession
     """The session with this configuration, as planned when the change started; its `rollout` is the number of this
     roll-out."""
+    parsed: dict[str, PartitionConfig]
+    """Its configuration, by full partition name."""
     version: control_messages.ConfigVersion | None
     """The new entry of the history; None if the text in force stays the same."""
     started_at: float
@@ -72,7 +76,7 @@ class ConfigChange(ABC):
         """Ask a worker for its vote."""
         target = self.target
         message = control_messages.PrepareConfig(
-            rollout=target.rollout, config=target.configs[partition], live=partition in self.live
+            rollout=target.rollout, config=self.parsed[partition], live=partition in self.live
         )
         return registry.build_worker_message(target, partition, message)
 
@@ -128,8 +132,12 @@ class ConfigChanges:
     def start(self, change: ConfigChange) -> list[Outgoing]:
         """Ask the present workers for their votes; the others are asked when they send Hello. One that could not start
         is tried again now, so that the caller soon has the worker or the reason.
+
+        Raises:
+            ChangeRefused: the record has no room for the configuration.
         """
         registry, rm = self._state.registry, change.target.rm
+        self._check_room(change)
         self._in_progress[rm] = change
         slots = {name: registry.assign_slot(rm, name) for name in change.target.configs}
         for slot in slots.values():
@@ -137,6 +145,26 @@ class ConfigChanges:
                 slot.due = min(slot.due, change.started_at)
         present = [name for name, slot in slots.items() if slot.is_present]
         return [change.build_prepare(registry, partition) for partition in present] or self._decide(change)
+
+    def _check_room(self, change: ConfigChange) -> None:
+        """Refuse a change whose configuration the record cannot take, even without all that it may remove."""
+        if change.version is None:
+            return
+        state, size = self._state, change.version.size
+        limit = state.settings.record_max_bytes
+        others = sum(one.version.size for one in self._in_progress.values() if one.version is not None)
+        missing = state.versions.find_shortage(change.target.rm, others + size, state.registry.sessions, limit)
+        if missing:
+            reason = (
+                f"the broker's record has no room for a configuration of {format_bytes(size)}: it would be"
+                f" {format_bytes(missing)} above {format_bytes(limit)}, the limit of the setting record-max; use"
+                " shorter configurations, end RMs that are not needed, or raise the limit"
+            )
+            raise ChangeRefused(HTTPStatus.INSUFFICIENT_STORAGE, reason)
+
+    def list_rms(self) -> dict[str, None]:
+        """The RMs that are registered, or will be when a change is complete."""
+        return dict.fromkeys([*self._state.registry.sessions, *self._in_progress])
 
     def count_vote(self, partition: str, vote: control_messages.ConfigVote, now: float) -> list[Outgoing]:
         change = self.find_for_partition(partition)

@@ -16,8 +16,9 @@ from msgspec.structs import replace
 
 from broker.config_rollout import ROLLOUT_MAX_S, ConfigChange, ConfigChanges
 from broker.config_validation import analyses
+from broker.config_versions import FROM_FILE, OWNER_ORIGINS
 from broker.registry import RmSession, build_answer, build_refusal
-from broker.state import FROM_FILE, OWNER_ORIGINS, REFUSAL_CHARS_MAX, BrokerState, ChangeRefused
+from broker.state import REFUSAL_CHARS_MAX, BrokerState, ChangeRefused
 from common.config.model import compute_checksum
 from common.control_messages import CommitConfig, RebaseVersion, WriteFile
 from common.messages import Header
@@ -69,7 +70,7 @@ class UpdateRequest:
             partitions=list(session.configs),
             file=written_back,
             followers=sorted(one.rm for one in others if one.follows_core) if written_back else [],
-            warnings=state.list_warnings(session.text),
+            warnings=state.list_warnings(self.change.config),
         )
         return [build_answer(self.peer, self.call.ref, 200, msgspec.json.encode(view))]
 
@@ -195,7 +196,8 @@ def _start(state: BrokerState, changes: ConfigChanges, request: UpdateRequest, n
         return [*rebased, *request.confirm(state, session)]
     latest = state.versions.history(rm).latest
     _check_file(state, request, {checksum, session.checksum, latest.base if latest else ""}, session)
-    configs = state.registry.by_full_name(rm, state.validate(rm, change.config, session.configs))
+    parsed = state.registry.by_full_name(rm, state.validate(rm, change.config, session.configs))
+    configs = dict.fromkeys(parsed)
     for partition in configs:
         if partition in state.registry.leaving:
             name = usual_name(partition)
@@ -210,7 +212,6 @@ def _start(state: BrokerState, changes: ConfigChanges, request: UpdateRequest, n
     target = replace(
         session,
         configs=configs,
-        text=change.config,
         checksum=checksum,
         follows_core=session.follows_core if request.follows_core is None else request.follows_core,
         rollout=state.next_number(),
@@ -218,6 +219,7 @@ def _start(state: BrokerState, changes: ConfigChanges, request: UpdateRequest, n
     )
     update = ConfigUpdate(
         target=target,
+        parsed=parsed,
         version=version,
         request=request,
         file_checksum=state.file_checksum,

@@ -7,8 +7,8 @@ analyses large texts (`python -m broker.config_validation`), and the messages th
         |
         +--anything else--> handled at once, except messages that must not overtake waiting ones
 
-The broker analyses a text itself if the child process fails, and if the text is not in a message: an earlier version
-that an RM starts with, or one from the record. Checks that depend on the RM are in `state.py`.
+A text from the record is in a message, too (`stored_texts.py`). The broker analyses a text itself if the child process
+fails. Checks that depend on the RM are in `state.py`.
 """
 
 import signal
@@ -16,7 +16,7 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from typing import Final, get_args
 
 import msgspec
 
@@ -25,7 +25,7 @@ from common.config.model import Configuration, normalise
 from common.config.placement_rules import find_rule_problems
 from common.config.problems import ConfigError, Problem
 from common.config.warnings import find_warnings
-from common.control_messages import ChangedFile
+from common.control_messages import ChangedFile, VersionRead
 from common.messages import Header
 from common.names import READER
 from common.query_messages import ChangeConfig
@@ -41,9 +41,8 @@ PRELOAD_BYTES_MIN: Final = 64 << 10
 WAITING_MAX: Final = 1_000
 """Messages that may wait. With more, the broker analyses the text itself and handles all of them."""
 
-_KINDS_WITH_TEXT: Final[dict[str, type[RegisterResourceManager | UpdateConfiguration | ChangeConfig | ChangedFile]]] = {
-    one.__name__: one for one in (RegisterResourceManager, UpdateConfiguration, ChangeConfig, ChangedFile)
-}
+_WithText = RegisterResourceManager | UpdateConfiguration | ChangeConfig | ChangedFile | VersionRead
+_KINDS_WITH_TEXT: Final[dict[str, type[_WithText]]] = {one.__name__: one for one in get_args(_WithText)}
 
 ORDERED_KINDS: Final = frozenset({*_KINDS_WITH_TEXT, "Resume", "Leave", "ManagerAway"})
 """Messages that must not overtake a waiting one; a Hello of any process but a worker must not either."""
@@ -181,7 +180,7 @@ class ConfigPreloader:
             message = decode_body(kind, incoming.body)
         except WireError:  # the broker's machine refuses the message
             return None
-        text = message.text if isinstance(message, ChangedFile) else message.config
+        text = message.text if isinstance(message, ChangedFile | VersionRead) else message.config
         return text if len(text) >= PRELOAD_BYTES_MIN and text not in self._cache else None
 
 

@@ -28,6 +28,8 @@ from broker.config_rollout import ConfigChanges
 from broker.registry import RmSession, WorkerSlot, build_refusal
 from broker.rm_sessions import end_absent_rm, mark_proxy_away
 from broker.state import BrokerState
+from common.config.model import PartitionConfig
+from common.config.problems import ConfigError, Problem
 from common.control_messages import AbortConfig, CommitConfig, Hello, Pause, PrepareConfig
 from common.messages import Header
 from common.names import lease_name, usual_name
@@ -130,8 +132,28 @@ def classify_worker(owner: RmSession, slot: WorkerSlot, header: Header, hello: H
     return RecoveryState.LOST if slot.is_inherited and not in_doubt else RecoveryState.UNBEGUN
 
 
-def recover_worker(state: BrokerState, owner: RmSession, header: Header, hello: Hello) -> list[Outgoing]:
-    """Bring a worker to the configuration and settings that its RM has registered."""
+def read_missing_config(state: BrokerState, owner: RmSession, header: Header, hello: Hello) -> PartitionConfig | None:
+    """The configuration in force, for a worker that does not have it; None for one that has it.
+
+    Raises:
+        TextWanted: its text has to be read first.
+        ConfigError: it cannot be read, or this release cannot load it.
+    """
+    partition = header.partition
+    if classify_worker(owner, state.registry.slots[partition], header, hello) is RecoveryState.CURRENT:
+        return None
+    found = state.read_configs(owner).get(partition)
+    if found is None:
+        raise ConfigError([Problem(message=f"the recorded text has no partition {partition}", kind="record")])
+    return found
+
+
+def recover_worker(
+    state: BrokerState, owner: RmSession, header: Header, hello: Hello, config: PartitionConfig | None
+) -> list[Outgoing]:
+    """Bring a worker to the configuration and settings that its RM has registered. `config` is that of
+    `read_missing_config`.
+    """
     registry, partition = state.registry, header.partition
     slot = registry.slots[partition]
     recovery = classify_worker(owner, slot, header, hello)
@@ -151,13 +173,13 @@ def recover_worker(state: BrokerState, owner: RmSession, header: Header, hello: 
         state.warnings.append(
             f"partition {partition} starts empty, and its RM has to report everything again: {reason}"
         )
-    if recovery is RecoveryState.CURRENT:
+    if config is None:
         sends = registry.build_settings(owner, [partition])
         if hello.prepared:  # for a change that has ended; one in progress is prepared again
             sends.insert(0, registry.build_worker_message(owner, partition, AbortConfig(rollout=hello.prepared)))
     else:
         live = recovery is RecoveryState.BEHIND
-        prepare = PrepareConfig(rollout=owner.rollout, config=owner.configs[partition], live=live)
+        prepare = PrepareConfig(rollout=owner.rollout, config=config, live=live)
         commit = CommitConfig(rollout=owner.rollout)
         sends = [registry.build_worker_message(owner, partition, one) for one in (prepare, commit)]
         sends += (registry.build_settings if live else registry.build_first_settings)(owner, [partition])

@@ -13,14 +13,13 @@ from contextlib import contextmanager
 from typing import Final
 
 import msgspec
-from msgspec.structs import replace
 
+from broker.config_versions import VersionHistory
 from broker.host_lease import delete_host
 from broker.hosts import HostRow
 from broker.registry import RmRecord
 from broker.rm_records import decode_record, sort_records
-from broker.state import RMS_MAX, VERSIONS_MAX, VersionHistory
-from broker.store import Store
+from broker.store import COLUMNS, Store, build_entry, build_version, compute_digest
 from common.control_messages import ConfigVersion, HostChange, ManagerRecord
 from common.messages import INT64_MAX
 from common.names import BROKER
@@ -32,7 +31,7 @@ SETTLE_INTERVAL_S: Final = 0.5
 
 _LEASE: Final = BROKER
 
-_VERSION: Final = "number, checksum, at_ns, author, origin, base"
+_COLUMNS: Final = ", ".join(COLUMNS)
 
 _log = logging.getLogger("core.config")
 
@@ -116,19 +115,20 @@ class PostgresStore(Store):
             pass
 
     def write(self, rm: str, record: ManagerRecord) -> None:
-        version = record.version
-        config = None if record.text is None else record.text.encode()
         with self._transaction() as connection:
             if record.facts:
                 connection.execute(
-                    "INSERT INTO managers VALUES (%(rm)s, %(facts)s, coalesce(%(config)s, ''::bytea)) ON CONFLICT (rm)"
-                    " DO UPDATE SET facts = excluded.facts, config = coalesce(%(config)s, managers.config)",
-                    {"rm": rm, "facts": record.facts.decode(), "config": config},
+                    "INSERT INTO managers VALUES (%s, %s) ON CONFLICT (rm) DO UPDATE SET facts = excluded.facts",
+                    (rm, record.facts.decode()),
                 )
             else:
                 connection.execute("DELETE FROM managers WHERE rm = %s", (rm,))
-            if version is not None:
-                _write_version(connection, rm, version)
+            if record.version is not None:
+                _write_version(connection, rm, record.version)
+
+    def remove_versions(self, rm: str, up_to: int) -> None:
+        with self._transaction() as connection:
+            _remove(connection, "rm = %s AND number <= %s", rm, up_to)
 
     def rebase(self, rm: str, base: str) -> None:
         with self._transaction() as connection:
@@ -166,11 +166,11 @@ class PostgresStore(Store):
 
     def read_records(self) -> list[RmRecord]:
         with self._database.autocommit() as connection:
-            rows = connection.execute("SELECT rm, facts, config FROM managers").fetchall()
+            rows = connection.execute("SELECT rm, facts FROM managers").fetchall()
         found: list[RmRecord] = []
-        for rm, facts, config in msgspec.convert(rows, list[tuple[str, str, bytes]]):
+        for rm, facts in msgspec.convert(rows, list[tuple[str, str]]):
             try:
-                found.append(replace(decode_record(facts.encode()), text=config.decode()))
+                found.append(decode_record(facts.encode()))
             except msgspec.MsgspecError as error:
                 _log.warning("the record of RM %s cannot be read, so the RM has to register again: %s", rm, error)
         return sort_records(found)
@@ -178,49 +178,49 @@ class PostgresStore(Store):
     def read_histories(self) -> dict[str, VersionHistory]:
         found: dict[str, VersionHistory] = {}
         with self._database.autocommit() as connection:
-            rows = connection.execute(
-                f"SELECT rm, {_VERSION}, CASE WHEN number = max(number) OVER (PARTITION BY rm) THEN config"  # noqa: S608
-                " ELSE '' END FROM versions ORDER BY min(position) OVER (PARTITION BY rm), number"
-            ).fetchall()
+            query = f"SELECT rm, {_COLUMNS} FROM versions ORDER BY rm, number"  # noqa: S608
+            rows = connection.execute(query).fetchall()
         for rm, *fields in rows:
-            found.setdefault(str(rm), VersionHistory()).entries.append(_build_version(fields))
+            found.setdefault(str(rm), VersionHistory()).entries.append(build_entry(fields))
         return found
 
     def read_version(self, rm: str, number: int) -> ConfigVersion | None:
         with self._database.autocommit() as connection:
             row = connection.execute(
-                f"SELECT {_VERSION}, config FROM versions WHERE rm = %s AND number = %s",  # noqa: S608
+                f"SELECT digest, config, {_COLUMNS} FROM versions LEFT JOIN texts USING (digest)"  # noqa: S608
+                " WHERE rm = %s AND number = %s",
                 (rm, min(number, INT64_MAX)),
             ).fetchone()
-        return _build_version([*row]) if row else None
+        if row is None:
+            return None
+        digest, config, *fields = row
+        return build_version(rm, *msgspec.convert((digest, config), tuple[str, bytes | None]), *fields)
 
     def close(self) -> None:
         self._database.close()
 
 
 def _write_version(connection: Connection, rm: str, version: ConfigVersion) -> None:
-    """Write a version, and delete those above the limits."""
-    values = msgspec.structs.asdict(version) | {"rm": rm, "config": version.config.encode()}
+    """Write a version in place of those from its number on."""
+    config = version.config.encode()
+    digest = compute_digest(config)
+    _remove(connection, "rm = %s AND number >= %s", rm, version.number)
     connection.execute(
-        f"INSERT INTO versions (rm, {_VERSION}, config) VALUES (%(rm)s, %(number)s, %(checksum)s, %(at_ns)s,"  # noqa: S608
-        " %(author)s, %(origin)s, %(base)s, %(config)s) ON CONFLICT (rm, number) DO UPDATE SET"
-        " checksum = excluded.checksum, at_ns = excluded.at_ns, author = excluded.author,"
-        " origin = excluded.origin, base = excluded.base, config = excluded.config",
-        values,
+        "INSERT INTO texts VALUES (%s, %s) ON CONFLICT (digest) DO UPDATE SET config = excluded.config"
+        " WHERE texts.config <> excluded.config",  # damaged
+        (digest, config),
     )
-    connection.execute("DELETE FROM versions WHERE rm = %s AND number <= %s", (rm, version.number - VERSIONS_MAX))
-    connection.execute(
-        "DELETE FROM versions WHERE rm = (SELECT rm FROM versions GROUP BY rm ORDER BY min(position) LIMIT 1)"
-        " AND (SELECT count(DISTINCT rm) FROM versions) > %s",
-        (RMS_MAX,),
-    )
+    values = [rm, *(getattr(version, name) for name in COLUMNS), digest]
+    places = ", ".join(["%s"] * len(values))
+    connection.execute(f"INSERT INTO versions (rm, {_COLUMNS}, digest) VALUES ({places})", values)  # noqa: S608
 
 
-def _build_version(row: list[object]) -> ConfigVersion:
-    """The version in these columns."""
-    number, checksum, at_ns, author, origin, base, config = msgspec.convert(
-        row, tuple[int, str, int, str, str, str, bytes]
-    )
-    return ConfigVersion(
-        number=number, checksum=checksum, at_ns=at_ns, author=author, origin=origin, base=base, config=config.decode()
+def _remove(connection: Connection, condition: str, rm: str, number: int) -> None:
+    """Remove versions, and the texts that no other version has."""
+    query = f"DELETE FROM versions WHERE {condition} RETURNING digest"  # noqa: S608
+    digests = [digest for (digest,) in connection.execute(query, (rm, number)).fetchall()]
+    connection.execute(
+        "DELETE FROM texts WHERE digest = ANY(%s)"
+        " AND NOT EXISTS (SELECT 1 FROM versions WHERE versions.digest = texts.digest)",
+        (digests,),
     )

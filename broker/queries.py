@@ -18,7 +18,7 @@ from common.messages import Header
 from common.names import RECORD
 from common.query_messages import Answer, ConfigText, ManagerEntry, PartitionList, ProcessHealth, ReadConfig
 from common.rest_records import VersionView
-from common.wire import Incoming, Outgoing
+from common.wire import Incoming, Outgoing, make_outgoing
 
 PENDING_MAX: Final = 1_024
 """Pending queries recorded for one partition. Beyond it the oldest is dropped: if its worker ends, its caller waits
@@ -106,12 +106,13 @@ def list_partitions(state: BrokerState, started_ns: int, record_problem: str, pr
 # Configurations -----------------------------------------------------------------------------------------------------
 
 
-def build_version_answer(rm: str, wanted: int, version: ConfigVersion | None) -> Answer:
+def build_version_answer(rm: str, query: ReadConfig, version: ConfigVersion | None) -> Answer:
     """The answer to a query for a version."""
     if version is None:
-        text = f"RM {rm} has no version {wanted} of its configuration, or no longer"
+        text = f"RM {rm} has no version {query.version} of its configuration, or no longer"
         return Answer(status=404, body=text.encode())
-    return Answer(status=200, body=msgspec.json.encode(ConfigText(checksum=version.checksum, config=version.config)))
+    found = ConfigText(checksum=version.checksum, config=version.config, extra=query.extra)
+    return Answer(status=200, body=msgspec.json.encode(found))
 
 
 def read_config(state: BrokerState, incoming: Incoming, query: ReadConfig) -> Outgoing:
@@ -120,8 +121,9 @@ def read_config(state: BrokerState, incoming: Incoming, query: ReadConfig) -> Ou
     session, history = state.registry.sessions.get(rm), state.versions.history(rm)
     view: ConfigText | list[VersionView]
     match query.what:
-        case "current" if session is not None:
-            view = ConfigText(checksum=session.checksum, config=session.text, extra=session.extra)
+        case "current" if session is not None and history.latest is not None:
+            asked = ReadConfig(what="version", version=history.latest.number, extra=session.extra)
+            return make_outgoing(RECORD, asked, Header(kind="ReadConfig", rm=rm, ref=f"{source} {ref}"))
         case "history" if history.entries:  # also of an RM that is not registered now
             current = history.entries[-1].number if session is not None else 0
             view = [

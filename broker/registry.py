@@ -41,8 +41,6 @@ class RmRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Unix nanoseconds."""
     call: str
     """Hash of the registration's body: the same call repeated in the same session changes nothing."""
-    text: str = ""
-    """The configuration in force, as it was written. The store has it beside the other fields."""
     build_info: dict[str, str] = field(default_factory=dict)
     extra: dict[str, str] = field(default_factory=dict)
     """The RM's settings (`extraConfig`), as received."""
@@ -52,6 +50,9 @@ class RmRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether the RM sent no configuration and uses the core's default configuration."""
     passed_over: str = ""
     """Checksum of the default configuration that the RM could not start with, so that it is not offered again."""
+    configs: dict[str, None] = field(default_factory=dict)
+    """Full names of the configured partitions, in their order; empty in records of releases that read them from the
+    configuration. The record has the configuration as the latest version of the RM."""
     rollout: int = 0
     """Number of the roll-out that set the configuration. A worker with another number receives it again."""
     generations: dict[str, int] = field(default_factory=dict, name="lives")
@@ -78,10 +79,8 @@ class RmSession(RmRecord, frozen=True, kw_only=True):
 
     proxy: str = ""
     """Name of the proxy that the RM is connected to; empty after a broker restart until the RM resumes."""
-    configs: dict[str, PartitionConfig] = field(default_factory=dict)
-    """By full partition name."""
     checksum: str = ""
-    """Of `text`."""
+    """Of the configuration in force."""
 
     @property
     def partitions(self) -> tuple[str, ...]:

@@ -15,14 +15,11 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from broker.config_validation import analyses
 from broker.registry import Registry, RmRecord, RmSession
 from broker.state import BrokerState
-from common.config.model import compute_checksum
-from common.config.problems import ConfigError
 from common.control_messages import ConfigVersion, ManagerRecord, ProbeRecord, Recorded
 from common.messages import Header
-from common.names import RECORD, distinct_name, normalise_partition_name
+from common.names import RECORD
 from common.rm_messages import Refused
 from common.wire import NEVER, Outgoing, make_outgoing
 
@@ -43,25 +40,11 @@ def build_record(session: RmSession, registry: Registry) -> RmRecord:
     return replace(record, leases=leases, hosts=hosts)
 
 
-def restore_session(record: RmRecord) -> RmSession:
-    """The session in a record. Raises ConfigError if this release cannot load its configuration."""
-    analysis = analyses.get(record.text)
-    if analysis.configuration is None:
-        raise ConfigError(analysis.problems)
-    configs = {_full_name(record, one.name): one for one in analysis.configuration.partitions}
+def restore_session(record: RmRecord, checksum: str) -> RmSession:
+    """The session in a record, with the checksum of the configuration in force."""
     session = msgspec.convert(record, RmSession, from_attributes=True)
-    return replace(session, configs=configs, checksum=compute_checksum(record.text), leases={}, hosts={})
-
-
-def _full_name(record: RmRecord, name: str) -> str:
-    """The full name that a partition had when it was recorded: its lease is under that name."""
-    distinct = distinct_name(record.rm, name)
-    return distinct if distinct in record.leases else normalise_partition_name(record.rm, name)
-
-
-def encode_facts(record: RmRecord) -> bytes:
-    """Encode a record without the configuration, which is stored beside it."""
-    return msgspec.json.encode(replace(record, text=""))
+    configs = record.configs or dict.fromkeys(name for name in record.leases if name not in record.leaving)
+    return replace(session, configs=configs, checksum=checksum, leases={}, hosts={})
 
 
 def sort_records(records: Iterable[RmRecord]) -> list[RmRecord]:
@@ -155,14 +138,10 @@ class RmPersistence:
         return [] if failed else [make_outgoing(RECORD, ProbeRecord())]
 
     def write(self, rm: str, record: RmRecord | None, version: ConfigVersion | None = None) -> tuple[int, Outgoing]:
-        """Write the record of an RM, or remove it: the number of the write, and the message to send. The message omits
-        the configuration if the durable record has the same and is not being replaced.
-        """
+        """Write the record of an RM, or remove it: the number of the write, and the message to send."""
         self._numbers += 1
-        before = self._durable.get(rm) if rm not in self._writing else None
-        text = record.text if record is not None and (before is None or before.text != record.text) else None
         self._writing[rm] = self._numbers, record
         self._failed.pop(rm, None)
-        facts = b"" if record is None else encode_facts(record)
-        message = ManagerRecord(number=self._numbers, facts=facts, text=text, version=version)
+        facts = b"" if record is None else msgspec.json.encode(record)
+        message = ManagerRecord(number=self._numbers, facts=facts, version=version)
         return self._numbers, make_outgoing(RECORD, message, Header(kind="ManagerRecord", rm=rm))

@@ -18,9 +18,11 @@ import msgspec
 from msgspec.structs import replace
 
 from broker.config_rollout import REGISTRATION_MAX_S, ROLLOUT_MAX_S, ConfigChange, ConfigChanges
+from broker.config_versions import FROM_FILE
 from broker.registry import RmSession, build_answer, build_refusal
-from broker.state import FROM_FILE, BrokerState, ChangeRefused
+from broker.state import BrokerState, ChangeRefused
 from common.config.model import Configuration, compute_checksum
+from common.config.problems import ConfigError
 from common.control_messages import CommitConfig, Pause, Repeat, SessionMoved
 from common.messages import Header
 from common.names import usual_name
@@ -118,16 +120,15 @@ def _build_registration(
     own = request.config or state.default_text
     state.refused.settle(rm)
     text, configuration, base = _choose_config(state, rm, own, follows_core=not request.config)
-    configs = state.registry.by_full_name(rm, configuration)
+    parsed = state.registry.by_full_name(rm, configuration)
     session = RmSession(
         rm=rm,
         session=header.session,
         proxy=incoming.source,
-        configs=configs,
+        configs=dict.fromkeys(parsed),
         build_info={**request.build_info, "rmId": rm},
         call=hash_call(incoming.body),
         registered_ns=int(now * 1e9),
-        text=text,
         checksum=compute_checksum(text),
         extra=dict(request.extra_config),
         capabilities=list(request.capabilities),
@@ -140,7 +141,9 @@ def _build_registration(
     if latest is None or latest.checksum != session.checksum or latest.base != base:
         origin = FROM_FILE if session.follows_core and state.watched else "registration"
         version = state.versions.build_next(rm, text, at_ns=int(now * 1e9), author=f"RM {rm}", origin=origin, base=base)
-    return RmRegistration(target=session, version=version, started_at=now, deadline=now + ROLLOUT_MAX_S, call=header)
+    return RmRegistration(
+        target=session, parsed=parsed, version=version, started_at=now, deadline=now + ROLLOUT_MAX_S, call=header
+    )
 
 
 def _choose_config(state: BrokerState, rm: str, own: str, *, follows_core: bool) -> tuple[str, Configuration, str]:
@@ -158,30 +161,31 @@ def _choose_config(state: BrokerState, rm: str, own: str, *, follows_core: bool)
         if latest is None:
             raise
         try:
-            configuration = state.validate(rm, latest.config)
-        except ChangeRefused:
+            text = state.texts.get(rm, latest.number)
+            configuration = state.validate(rm, text)
+        except (ChangeRefused, ConfigError):
             raise refusal from None
         state.refused.keep(rm, refusal.in_one_line)
         state.warnings.append(
             f"RM {rm} begins with version {latest.number} of its configuration, the latest one, as the file of "
             f"queues {state.watched} is refused: {refusal.in_one_line}"
         )
-        return latest.config, configuration, latest.base
+        return text, configuration, latest.base
 
 
 def _validate_changed(state: BrokerState, rm: str, own: str) -> tuple[str, Configuration]:
     """The owner's text with the changes made to it. A changed text that is no longer valid is dropped, as it would keep
     the RM from registering and so from correcting it.
     """
-    text = state.versions.choose_text(rm, own)
+    changed = state.versions.find_changed(rm, compute_checksum(own))
+    if changed is None:
+        return own, state.validate(rm, own)
     try:
+        text = state.texts.get(rm, changed.number)
         return text, state.validate(rm, text)
-    except ChangeRefused as refusal:
-        if text == own:
-            raise
-        state.warnings.append(
-            f"RM {rm} begins with its own configuration, as its changed one is not valid: {refusal.in_one_line}"
-        )
+    except (ChangeRefused, ConfigError) as refusal:
+        reason = "; ".join(str(refusal).splitlines())
+        state.warnings.append(f"RM {rm} begins with its own configuration, as its changed one is not valid: {reason}")
         return own, state.validate(rm, own)
 
 
@@ -277,6 +281,14 @@ def end_absent_rm(state: BrokerState, changes: ConfigChanges, rm: str) -> list[O
     return [*sends, session.build_message(Left())] if session.proxy else sends
 
 
+def end_unreadable_rm(state: BrokerState, changes: ConfigChanges, rm: str, problem: ConfigError) -> list[Outgoing]:
+    """End the session of an RM whose configuration cannot be read, so that it registers again, with its own one."""
+    reason = "; ".join(str(problem).splitlines())
+    state.warnings.append(f"RM {rm} has to register again, its recorded configuration is not valid: {reason}")
+    state.versions.mark_unreadable(rm)
+    return end_absent_rm(state, changes, rm)
+
+
 def handle_end(state: BrokerState, changes: ConfigChanges, incoming: Incoming, request: EndSession) -> list[Outgoing]:
     """End the session of an RM on behalf of an operator. The answer waits until that is recorded. A connected RM would
     register again at once, with empty partitions, so that needs `force`.
@@ -305,5 +317,6 @@ def _end_session(state: BrokerState, changes: ConfigChanges, rm: str) -> list[Ou
         refusal = ChangeRefused(HTTPStatus.NOT_FOUND, f"RM {rm!r} has just ended, try again", code="busy")
         sends = changes.abort(change, refusal, "ended")
     state.registry.remove_rm(rm)
+    state.versions.may_exceed = True
     state.counters.failed_nodes.pop(rm, None)
     return sends

@@ -15,7 +15,9 @@ grow with the number of RMs. Decisions about an RM are sent once they are durabl
 Not here: sockets (`service.py`), starting workers (the supervisor).
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
@@ -23,6 +25,7 @@ from msgspec.structs import replace
 from broker import config_updates, leases, rm_sessions
 from broker.config_rollout import ConfigChanges
 from broker.config_validation import ConfigPreloader
+from broker.config_versions import FROM_FILE, Removal
 from broker.grants import WorkerGrants
 from broker.hosts import HostRow
 from broker.metrics import BrokerMetrics
@@ -30,7 +33,8 @@ from broker.placement import Placement
 from broker.queries import PendingQueries, list_partitions, read_config
 from broker.registry import RmRecord, RmSession, WorkerSlot, build_refusal
 from broker.rm_records import RmPersistence, restore_session
-from broker.state import FROM_FILE, BrokerState
+from broker.state import BrokerState
+from broker.stored_texts import TextWanted
 from common import control_messages, rm_messages
 from common.config.problems import ConfigError
 from common.messages import Command, Header, Message, News
@@ -85,6 +89,10 @@ class BrokerMachine:
         self._grants = WorkerGrants(self.state)
         self._placement = Placement(self.state)
         self._started_ns = int(now * 1e9)
+        self._removals: deque[Removal] = deque()
+        """Versions above the limits that are to be removed from the record."""
+        self._is_removing = False
+        """Whether the record has not answered the latest removal."""
         self._heartbeat_body = encode_body(rm_messages.Heartbeat(incarnation=str(state.incarnation)))
         for one in tuple(durable.values()):
             self._restore_rm(one, now)
@@ -98,13 +106,12 @@ class BrokerMachine:
 
     def _restore_rm(self, record: RmRecord, now: float) -> None:
         """Restore an RM after a restart. It counts as away until it resumes, so that it gets no new allocations."""
-        try:
-            session = restore_session(record)
-        except ConfigError as error:
+        latest = self.state.versions.history(record.rm).latest
+        if latest is None:
             self.registry.changed_rms[record.rm] = None
-            reason = "; ".join(str(error).splitlines())
-            self.state.warnings.append(f"RM {record.rm} has to register again, its record is not valid: {reason}")
+            self.state.warnings.append(f"RM {record.rm} has to register again, the record has no configuration of it")
             return
+        session = restore_session(record, latest.checksum)
         self.registry.restore(session, record, leave_by=now + config_updates.RETIRE_MAX_S, now=now)
         self.registry.away[record.rm] = now
 
@@ -122,6 +129,7 @@ class BrokerMachine:
             self._changes.deadline,
             self.state.echo_barrier.deadline,
             self._persistence.deadline,
+            self.state.texts.deadline,
             self._liveness.deadline,
             self._grants.deadline,
             self._placement.deadline,
@@ -155,7 +163,7 @@ class BrokerMachine:
             if self._changes.find_for_partition(partition) is None:
                 self.state.warnings.append(f"partition {partition} ends with results that its RM has not acknowledged")
                 self._remove_partition(partition)
-        return self._finish([*sends, *self._persistence.retry_due(now)], now)
+        return self._finish([*sends, *self._persistence.retry_due(now), *self.state.texts.retry_due(now)], now)
 
     def _drop_stale(self, sends: list[Outgoing]) -> list[Outgoing]:
         """Messages that waited for an echo, without retirements of partitions that are gone or configured again."""
@@ -183,10 +191,24 @@ class BrokerMachine:
         sends += self._grants.grant(now)
         self.registry.changed_rms = {}
         free = [one for rm in changed for one in self._persistence.persist(rm)]
+        free += self._trim_versions()
         free += self._persistence.filter_outgoing([one for one in sends if one.to])
         self._liveness.schedule(now)
         self.deadline = self._find_deadline()  # routed messages and heartbeats do not change it
         return [*free, *self._report_workers()]
+
+    def _trim_versions(self) -> list[Outgoing]:
+        """Remove the versions above the limits from the record, one message at a time, so that other writes pass."""
+        versions = self.state.versions
+        if versions.may_exceed:
+            self._removals += versions.plan_removals(self._changes.list_rms(), self.state.settings.record_max_bytes)
+        if self._is_removing or not self._removals:
+            return []
+        self._is_removing = True
+        rm, up_to = self._removals.popleft()
+        return [
+            make_outgoing(RECORD, control_messages.RemoveVersions(up_to=up_to), Header(kind="RemoveVersions", rm=rm))
+        ]
 
     def _handle_recorded(self, rm: str, recorded: control_messages.Recorded, now: float) -> list[Outgoing]:
         if not self._persistence.handle_recorded(rm, recorded, now):
@@ -285,7 +307,7 @@ class BrokerMachine:
             case "Answer":
                 return self._route_answer(incoming)
             case "Hello":
-                return self._handle_hello(incoming, decode_body(control_messages.Hello, incoming.body), now)
+                return self._wait_for_text(incoming, partial(self._handle_hello, now=now))
             case "ManagerAway":
                 session = self.registry.find_session(header.rm, header.session)
                 if session is None or session.proxy != incoming.source:
@@ -313,6 +335,12 @@ class BrokerMachine:
                 return self._handle_recorded(header.rm, decode_body(control_messages.Recorded, incoming.body), now)
             case "WorkerEnded" | "HostLeaves" if role_of(incoming.source) == SUPERVISOR:
                 return self._handle_supervisor(incoming, now)
+            case "VersionsRemoved" if incoming.source == RECORD:
+                self._is_removing = False
+                return []
+            case "VersionRead" if incoming.source == RECORD:
+                found = decode_body(control_messages.VersionRead, incoming.body)
+                return self.state.texts.receive(header.rm, found, now, lambda one: self._handle_control(one, now))
             case "HostRecorded" if incoming.source == RECORD:
                 recorded = decode_body(control_messages.HostRecorded, incoming.body)
                 return [self._placement.handle_recorded(header.ref, recorded)]
@@ -328,7 +356,7 @@ class BrokerMachine:
         header = incoming.header
         match header.kind:
             case "RegisterResourceManager":
-                return self._handle_register(incoming, now)
+                return self._wait_for_text(incoming, partial(self._handle_register, now=now))
             case "Resume":
                 return rm_sessions.resume_session(self.state, incoming, decode_body(rm_messages.Resume, incoming.body))
             case "Leave":
@@ -355,9 +383,17 @@ class BrokerMachine:
                 return [make_outgoing(incoming.source, listed, Header(kind="PartitionList", ref=header.ref))]
         return [build_refusal(incoming.source, header, "unknown-kind", f"unknown message {header.kind!r}")]
 
+    def _wait_for_text(self, incoming: Incoming, handle: Callable[[Incoming], list[Outgoing]]) -> list[Outgoing]:
+        """Handle a message, or have it wait if it needs the text of a configuration from the record."""
+        try:
+            return handle(incoming)
+        except TextWanted as wanted:
+            return self.state.texts.wait(incoming, wanted)
+
     # Workers --------------------------------------------------------------------------------------------------------
 
-    def _handle_hello(self, incoming: Incoming, hello: control_messages.Hello, now: float) -> list[Outgoing]:
+    def _handle_hello(self, incoming: Incoming, now: float) -> list[Outgoing]:
+        hello = decode_body(control_messages.Hello, incoming.body)
         if hello.role == SUPERVISOR and role_of(incoming.source) == SUPERVISOR:
             self._greet_host(incoming.source, hello, now)
         if hello.role == RMPROXY:
@@ -370,13 +406,19 @@ class BrokerMachine:
         slot = self._grants.accept_claim(incoming.source, hello.host, incoming.header)
         if slot is None:
             return []
+        session, config = self.registry.sessions.get(slot.rm), None
+        if session is not None and partition in session.configs:
+            slot.is_present = False  # until it can get its configuration
+            try:
+                config = leases.read_missing_config(self.state, session, incoming.header, hello)
+            except ConfigError as error:
+                return rm_sessions.end_unreadable_rm(self.state, self._changes, session.rm, error)
         slot.is_present, slot.was_served, slot.last_seen = True, True, now
         slot.problem = slot.ending = ""
-        session = self.registry.sessions.get(slot.rm)
         change = self._changes.find_for_partition(partition)
         sends = self._queries.fail_partition(partition)
         if session is not None and partition in session.configs:
-            sends += leases.recover_worker(self.state, session, incoming.header, hello)
+            sends += leases.recover_worker(self.state, session, incoming.header, hello, config)
         elif session is not None and partition in session.leaving and change is None:
             sends += self._recover_leaving(session, incoming.header, hello)
         if change is None:
@@ -428,6 +470,9 @@ class BrokerMachine:
         request = decode_body(rm_messages.RegisterResourceManager, incoming.body)
         known = self.registry.find_session(header.rm, header.session)
         if known is None:
+            if self.state.texts.is_waiting(header.rm):
+                reason = f"another registration of RM {header.rm!r} is under way, try again when it is done"
+                return [build_refusal(incoming.source, header, "busy", reason)]
             return rm_sessions.start_registration(self.state, self._changes, incoming, request, now)
         if known.call == rm_sessions.hash_call(incoming.body):  # the answer to the first call was lost
             return rm_sessions.resume_session(self.state, incoming, rm_messages.Resume())

@@ -4,18 +4,22 @@ configurations, and the loop around its machine.
 Not here: decisions (`routing.py`).
 """
 
+import asyncio
 import logging
 import sys
 from collections.abc import Callable, Sized
 from contextlib import ExitStack, closing
 from functools import partial
 from subprocess import PIPE, Popen, SubprocessError
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from broker.config_versions import ConfigVersions, VersionHistory
 from broker.election import ElectedBroker
+from broker.hosts import HostRow
+from broker.registry import RmRecord
 from broker.routing import BrokerMachine
 from broker.sqlite_store import SqliteStore
-from broker.state import BrokerState, ConfigVersions
+from broker.state import BrokerState
 from broker.store import RECORD_NAME, RecordEndpoint, Store
 from broker.watched_file import WatchedFile
 from common.inbox import ThreadEndpoint
@@ -61,7 +65,9 @@ async def lead(arguments: Arguments, life: Life, wire: Transport, candidacy: "Ca
     """Run the only broker of an embedded system, or the leader of several."""
     settings = arguments.settings
     with ExitStack() as stack:
-        store = open_store(settings)
+        opening = asyncio.create_task(asyncio.to_thread(open_record, settings, candidacy))
+        opened = await (opening if candidacy is None else candidacy.hold_lease(opening))
+        store = opened.store
         stack.callback(store.close)
         record = RecordEndpoint(store, wake=partial(wire.wake, RECORD))
         stack.callback(record.close)
@@ -77,19 +83,16 @@ async def lead(arguments: Arguments, life: Life, wire: Transport, candidacy: "Ca
         port = open_port(arguments, wake=partial(wire.arrived, ""))
         stack.callback(port.close)
         wire.add("", port)
-        if candidacy is None:
-            _, problem = store.begin(int(clock()))
-        else:
-            store.incarnation, problem = candidacy.election.epoch, ""
         state = BrokerState(
             default_text=file.text if file else "",
             watched=str(file.path) if file else "",
-            versions=ConfigVersions(store.read_histories()),
+            versions=ConfigVersions(opened.histories),
             settings=settings,
             incarnation=store.incarnation,
         )
-        hosts = [] if settings.cluster_address == OFF else store.read_hosts()
-        broker = BrokerMachine(state, now=clock(), records=store.read_records(), record_problem=problem, hosts=hosts)
+        broker = BrokerMachine(
+            state, now=clock(), records=opened.records, record_problem=opened.problem, hosts=opened.hosts
+        )
         process = ProcessMetrics(BROKER, wire=wire)
         stack.callback(process.close)
         broker.metrics.process_families = lambda: [
@@ -123,6 +126,32 @@ def open_port(arguments: Arguments, *, wake: Callable[[], None]) -> BrokerPort:
     from common.cluster_port import ClusterPort  # most systems have one host
 
     return ClusterPort(address, wake=wake, cluster_address=settings.cluster_address, keys=settings.cluster_keys)
+
+
+class OpenedRecord(NamedTuple):
+    """The record, and what a broker reads of it when it starts."""
+
+    store: Store
+    problem: str
+    """Why it cannot be written at present; empty if it can."""
+    histories: dict[str, VersionHistory]
+    records: list[RmRecord]
+    hosts: list[HostRow]
+
+
+def open_record(settings: Settings, candidacy: "Candidacy | None") -> OpenedRecord:
+    """Open and read the record, in a thread, as the process sends heartbeats meanwhile. Raises OSError if it fails."""
+    store = open_store(settings)
+    try:
+        if candidacy is None:
+            _, problem = store.begin(int(clock()))
+        else:
+            store.incarnation, problem = candidacy.election.epoch, ""
+        hosts = [] if settings.cluster_address == OFF else store.read_hosts()
+        return OpenedRecord(store, problem, store.read_histories(), store.read_records(), hosts)
+    except BaseException:
+        store.close()
+        raise
 
 
 def open_store(settings: Settings) -> Store:

@@ -1,43 +1,37 @@
 """The store of one machine: the broker's record in an SQLite file.
 
 A write is one transaction, on disk when it returns (`synchronous=FULL`). The fields of an RM are a JSON object, of
-which unknown fields are ignored; only its configuration, which may have megabytes, is in a column of its own.
+which unknown fields are ignored. Texts of configurations, which may have megabytes, are in a table of their own, by
+their SHA-256. Pages of removed texts are used for later ones; the file itself never shrinks.
 
-Not here: the messages to the record, and what the methods promise (`store.py`).
+Not here: the messages to the record, and what the methods promise (`store.py`), earlier formats
+(`record_conversion.py`).
 """
 
 import logging
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import msgspec
-from msgspec.structs import astuple, replace
 
+from broker.config_versions import VersionHistory
 from broker.hosts import HostRow
+from broker.record_conversion import LAST_WITH_TEXTS, convert_record
 from broker.registry import RmRecord
 from broker.rm_records import decode_record, sort_records
-from broker.state import RMS_MAX, VERSIONS_MAX, VersionHistory
-from broker.store import Store
+from broker.store import COLUMNS, Store, TextLost, build_entry, build_version, compute_digest
 from common.control_messages import ConfigVersion, HostChange, ManagerRecord
 from common.messages import INT64_MAX
-from common.sqlite_file import open_file, transaction
+from common.sqlite_file import find_format, open_file, transaction
 
 FORMATS: Final = Path(__file__).parent / "formats"
 """The statements that convert a file to each format, from the one before."""
 
-_WRITE_RECORD: Final = (
-    "INSERT INTO managers VALUES (:rm, :facts, coalesce(:text, ''))"
-    " ON CONFLICT (rm) DO UPDATE SET facts=excluded.facts, text=coalesce(:text, text)"
-)
-
-_DELETE_OLDEST_RM: Final = (
-    "DELETE FROM versions WHERE rm=(SELECT rm FROM versions GROUP BY rm ORDER BY min(rowid) LIMIT 1)"
-    " AND (SELECT count(DISTINCT rm) FROM versions) > ?"
-)
-"""Deletes the versions of the RM that was first known, if there are too many RMs."""
+TABLES: Final = ("managers", "versions", "incarnations")
+"""The tables that are read at the start. Texts are checked when they are read."""
 
 _log = logging.getLogger("core.config")
 
@@ -48,7 +42,9 @@ class SqliteStore(Store):
     def __init__(self, path: Path) -> None:
         self._path = path
         with self._usable():
-            self._file = open_file(path, FORMATS, ["synchronous=FULL"])
+            if 0 < find_format(path) <= LAST_WITH_TEXTS:
+                convert_record(path, FORMATS)
+            self._file = open_file(path, FORMATS, ["synchronous=FULL"], checked=TABLES)
 
     @contextmanager
     def _usable(self) -> Iterator[None]:
@@ -100,16 +96,31 @@ class SqliteStore(Store):
         version = record.version
         with self._transaction():
             if record.facts:
-                facts = record.facts.decode()
-                self._file.execute(_WRITE_RECORD, {"rm": rm, "facts": facts, "text": record.text})
+                self._file.execute("INSERT OR REPLACE INTO managers VALUES (?, ?)", (rm, record.facts.decode()))
             else:
                 self._file.execute("DELETE FROM managers WHERE rm=?", (rm,))
             if version is not None:
-                values = (rm, *astuple(version))
-                self._file.execute("INSERT OR REPLACE INTO versions VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
-                oldest = version.number - VERSIONS_MAX
-                self._file.execute("DELETE FROM versions WHERE rm=? AND number<=?", (rm, oldest))
-                self._file.execute(_DELETE_OLDEST_RM, (RMS_MAX,))
+                config = version.config.encode()
+                digest = compute_digest(config)
+                self._remove("rm=? AND number>=?", rm, version.number)
+                self._file.execute(
+                    "INSERT INTO texts VALUES (?, ?) ON CONFLICT DO UPDATE SET config=excluded.config"
+                    " WHERE config<>excluded.config",  # damaged
+                    (digest, config),
+                )
+                values = (rm, *(getattr(version, name) for name in COLUMNS), digest)
+                self._file.execute("INSERT INTO versions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+
+    def remove_versions(self, rm: str, up_to: int) -> None:
+        with self._transaction():
+            self._remove("rm=? AND number<=?", rm, up_to)
+
+    def _remove(self, condition: str, rm: str, number: int) -> None:
+        """Remove versions, and the texts that no other version has."""
+        query = f"DELETE FROM versions WHERE {condition} RETURNING digest"  # noqa: S608
+        digests = self._file.execute(query, (rm, number)).fetchall()
+        query = "DELETE FROM texts WHERE digest=?1 AND NOT EXISTS (SELECT 1 FROM versions WHERE digest=?1)"
+        self._file.executemany(query, digests)
 
     def rebase(self, rm: str, base: str) -> None:
         with self._transaction():
@@ -121,10 +132,10 @@ class SqliteStore(Store):
     def read_records(self) -> list[RmRecord]:
         found: list[RmRecord] = []
         with self._usable():
-            rows = self._file.execute("SELECT rm, CAST(facts AS BLOB), text FROM managers").fetchall()
-        for rm, facts, text in rows:
+            rows = self._file.execute("SELECT rm, CAST(facts AS BLOB) FROM managers").fetchall()
+        for rm, facts in rows:
             try:
-                found.append(replace(decode_record(facts), text=text))
+                found.append(decode_record(facts))
             except msgspec.MsgspecError as error:
                 _log.warning("the record of RM %s cannot be read, so the RM has to register again: %s", rm, error)
         return sort_records(found)
@@ -132,29 +143,23 @@ class SqliteStore(Store):
     def read_histories(self) -> dict[str, VersionHistory]:
         found: dict[str, VersionHistory] = {}
         with self._usable():
-            rows = self._file.execute(
-                "SELECT rm, number, checksum, at_ns, author, origin, base,"
-                " CASE WHEN rowid = max(rowid) OVER (PARTITION BY rm) THEN config ELSE '' END"
-                " FROM versions ORDER BY rowid"
-            )
+            rows = self._file.execute(f"SELECT rm, {', '.join(COLUMNS)} FROM versions ORDER BY rm, number")  # noqa: S608
             for rm, *fields in rows:
-                found.setdefault(rm, VersionHistory()).entries.append(_build_version(fields))
+                found.setdefault(rm, VersionHistory()).entries.append(build_entry(fields))
         return found
 
     def read_version(self, rm: str, number: int) -> ConfigVersion | None:
         try:
             row = self._file.execute(
-                "SELECT number, checksum, at_ns, author, origin, base, config FROM versions WHERE rm=? AND number=?",
+                f"SELECT digest, config, {', '.join(COLUMNS)} FROM versions LEFT JOIN texts USING (digest)"  # noqa: S608
+                " WHERE rm=? AND number=?",
                 (rm, min(number, INT64_MAX)),
             ).fetchone()
-        except sqlite3.Error as error:
+        except sqlite3.OperationalError as error:
             raise OSError(str(error)) from error
-        return _build_version(row) if row else None
+        except sqlite3.DatabaseError as error:
+            raise TextLost(str(error)) from error
+        return build_version(rm, *row) if row else None
 
     def close(self) -> None:
         self._file.close()
-
-
-def _build_version(row: Sequence[int | str]) -> ConfigVersion:
-    """The version in a row of the table, without its first column."""
-    return msgspec.convert(dict(zip(ConfigVersion.__struct_encode_fields__, row, strict=True)), ConfigVersion)

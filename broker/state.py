@@ -5,22 +5,22 @@ Not here: decisions about registrations and configurations (`rm_sessions.py`, `c
 progress (`config_rollout.py`).
 """
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from itertools import count
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
-from msgspec.structs import replace
-
 from broker.config_validation import analyses
+from broker.config_versions import FROM_FILE, ConfigVersions
 from broker.hosts import Hosts
 from broker.registry import Registry, RmSession
-from common.config.model import Configuration, compute_checksum
-from common.config.problems import Problem
+from broker.stored_texts import StoredTexts
+from common.config.model import Configuration, PartitionConfig, compute_checksum
+from common.config.problems import ConfigError, Problem
 from common.config.validation import DEFAULT_TEXT
-from common.control_messages import ConfigVersion, Echo
+from common.control_messages import Echo
 from common.messages import Header
 from common.metrics import Histogram
 from common.names import NUMBERS_PER_INCARNATION, compile_rm_ids
@@ -84,88 +84,6 @@ class Counters:
     """RM id to nodes that it registered for partitions that it does not have."""
 
 
-# Configuration versions ---------------------------------------------------------------------------------------------
-
-VERSIONS_MAX: Final = 100
-"""Versions kept for each RM; the oldest is dropped first and can no longer be rolled back to."""
-
-FROM_FILE: Final = "file"
-OWNER_ORIGINS: Final = ("registration", "update", FROM_FILE)
-"""Origins of versions that the configuration's owner wrote."""
-
-RMS_MAX: Final = 1_000
-"""RMs whose versions are kept; the RM that was first known is dropped first, with all changes to its configuration."""
-
-
-@dataclass(slots=True)
-class VersionHistory:
-    """The versions of one RM, oldest first; only the latest one has its text."""
-
-    entries: deque[ConfigVersion] = field(default_factory=lambda: deque(maxlen=VERSIONS_MAX))
-
-    @property
-    def latest(self) -> ConfigVersion | None:
-        return self.entries[-1] if self.entries else None
-
-    @property
-    def from_file(self) -> bool:
-        """Whether the latest version is from the watched file or changes one that is; True if the owner's version has
-        been dropped.
-        """
-        owners = [one.origin for one in self.entries if one.origin in OWNER_ORIGINS]
-        return owners[-1] == FROM_FILE if owners else bool(self.entries)
-
-
-class ConfigVersions:
-    """The configuration versions of every RM.
-
-    A configuration has an *owner*: the RM that sends it, or the watched file. A change over REST has the owner's text
-    as its `base` and stays in force, also after restarts and registrations, until the owner sends another text.
-    """
-
-    def __init__(self, recorded: dict[str, VersionHistory] | None = None) -> None:
-        self._histories: dict[str, VersionHistory] = recorded or {}
-
-    def history(self, rm: str) -> VersionHistory:
-        """The history of an RM; empty for a new one."""
-        return self._histories.get(rm, VersionHistory())
-
-    def choose_text(self, rm: str, own_text: str) -> str:
-        """The text for an RM whose owner has `own_text`: the latest version if that is its base, else `own_text`."""
-        latest = self.history(rm).latest
-        return latest.config if latest is not None and latest.base == compute_checksum(own_text) else own_text
-
-    def build_next(self, rm: str, text: str, *, at_ns: int, author: str, origin: str, base: str) -> ConfigVersion:
-        """Build the next version; it counts once it is passed to `add_version`."""
-        latest = self.history(rm).latest
-        return ConfigVersion(
-            number=latest.number + 1 if latest else 1,
-            checksum=compute_checksum(text),
-            at_ns=at_ns,
-            author=author,
-            origin=origin,
-            base=base,
-            config=text,
-        )
-
-    def add_version(self, rm: str, version: ConfigVersion) -> None:
-        """Make a durable version the latest."""
-        entries = self._histories.setdefault(rm, VersionHistory()).entries
-        if entries:
-            entries[-1] = replace(entries[-1], config="")
-        entries.append(version)
-        if len(self._histories) > RMS_MAX:
-            del self._histories[next(iter(self._histories))]
-
-    def rebase(self, rm: str, base: str) -> bool:
-        """Set the base of the latest version to the owner's present text; whether that is a change."""
-        entries = self.history(rm).entries
-        if not entries or entries[-1].base == base:
-            return False
-        entries[-1] = replace(entries[-1], base=base)
-        return True
-
-
 # Echoes -------------------------------------------------------------------------------------------------------------
 
 ECHO_MAX_S: Final = 1.0
@@ -209,6 +127,9 @@ class EchoBarrier:
 
 # Refusals -----------------------------------------------------------------------------------------------------------
 
+KEEPING_MAX: Final = 1_000
+"""RMs that keep their configuration in place of the text of the file; the health check no longer shows the oldest."""
+
 REFUSAL_CHARS_MAX: Final = 1_000
 """Characters of a reason that the health check shows; the rest is in the log."""
 
@@ -235,7 +156,7 @@ class RefusedConfigs:
     def keep(self, rm: str, reason: str) -> None:
         """Note that an RM keeps its configuration in place of the text of the file."""
         self._keeping[rm] = reason[:REFUSAL_CHARS_MAX]
-        if len(self._keeping) > RMS_MAX:
+        if len(self._keeping) > KEEPING_MAX:
             del self._keeping[next(iter(self._keeping))]
 
     def settle(self, rm: str) -> None:
@@ -274,6 +195,7 @@ class BrokerState:
         self.registry = Registry(incarnation, has_store=bool(settings.store))
         self.hosts = Hosts()
         self.versions = versions or ConfigVersions()
+        self.texts = StoredTexts()
         self.echo_barrier = EchoBarrier()
         self.settings = settings
         self.default_text = default_text if default_text.strip() else DEFAULT_TEXT
@@ -319,6 +241,10 @@ class BrokerState:
         if problem := self.registry.name_problem(rm, [one.name for one in partitions]):
             naming = [Problem(message=problem, kind="partition-name")]
             raise ChangeRefused(HTTPStatus.BAD_REQUEST, problem, problems=naming)
+        if rm not in self.registry.sessions and len(self.registry.sessions) >= self.settings.partitions_max:
+            most = self.settings.partitions_max
+            reason = f"{most} RMs are registered already, the limit of the setting partitions-max"
+            raise ChangeRefused(HTTPStatus.CONFLICT, reason)
         others = sum(slot.rm != rm for slot in self.registry.slots.values())
         if others + len(partitions) > self.settings.partitions_max:
             limit = f"all RMs together may have {self.settings.partitions_max}, the limit of the setting partitions-max"
@@ -335,6 +261,20 @@ class BrokerState:
         logged += _limit_warnings(analysis.warnings, WARNINGS_LOGGED_MAX)
         self.warnings += [f"configuration of RM {rm}: {problem}" for problem in logged]
         return configuration
+
+    def read_configs(self, session: RmSession) -> dict[str, PartitionConfig]:
+        """The configuration in force of each partition of an RM, by full name.
+
+        Raises:
+            TextWanted: its text has to be read first.
+            ConfigError: it cannot be read, or this release cannot load it.
+        """
+        latest = self.versions.history(session.rm).latest
+        assert latest is not None, "the configuration in force is the latest version"
+        analysis = analyses.get(self.texts.get(session.rm, latest.number))
+        if analysis.configuration is None:
+            raise ConfigError(analysis.problems)
+        return self.registry.by_full_name(session.rm, analysis.configuration)
 
     def list_warnings(self, text: str) -> list[Problem]:
         """The warnings about a valid configuration, as `yunishard validate` lists them."""

@@ -6,23 +6,31 @@ The machine sends records and queries, and receives `Recorded` and `Answer` in t
 out. So the loop never waits for a disk. Not here: what a record contains and when it is written (`rm_records.py`).
 """
 
+import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
+import msgspec
+
+from broker.config_versions import VersionHistory
 from broker.hosts import HostRow
 from broker.queries import build_version_answer
 from broker.registry import RmRecord
-from broker.state import VersionHistory
 from common.control_messages import (
     ConfigVersion,
     HostChange,
     HostRecorded,
     ManagerRecord,
+    ReadVersion,
     RebaseVersion,
     Recorded,
     RecordHost,
+    RemoveVersions,
+    VersionEntry,
+    VersionRead,
+    VersionsRemoved,
 )
 from common.inbox import ThreadEndpoint
 from common.messages import Header
@@ -40,8 +48,15 @@ QUEUED_BYTES_MAX: Final = 256 << 20
 MESSAGE_BYTES: Final = 1 << 10
 """Bytes that a message counts in addition to its body."""
 
+COLUMNS: Final = VersionEntry.__struct_fields__
+"""Columns of the table of versions, without the RM in front and the key of the text behind."""
+
 _T = TypeVar("_T")
 _log = logging.getLogger("core.config")
+
+
+class TextLost(OSError):
+    """The text of a version is missing or damaged. Another attempt does not help."""
 
 
 class Store(Protocol):
@@ -77,13 +92,18 @@ class Store(Protocol):
         """The records in the order of registration. An RM whose record cannot be read has to register again."""
 
     def read_histories(self) -> dict[str, VersionHistory]:
-        """All configuration versions, by RM id in the order of the first version."""
+        """All configuration versions by RM id. Reads no text."""
 
     def read_version(self, rm: str, number: int) -> ConfigVersion | None:
-        """A version with its text."""
+        """A version with its text. Raises TextLost if the text is not the one that was written."""
 
     def write(self, rm: str, record: ManagerRecord) -> None:
-        """Write or delete the record of an RM. With a version, delete those above the limits."""
+        """Write or delete the record of an RM. With a version, delete the RM's later ones, which a removal that failed
+        has left. Each text is there once, however many versions have it.
+        """
+
+    def remove_versions(self, rm: str, up_to: int) -> None:
+        """Remove the versions of an RM up to this number, and the texts that no other version has."""
 
     def rebase(self, rm: str, base: str) -> None:
         """Set the base of the RM's latest version."""
@@ -104,6 +124,26 @@ class Store(Protocol):
         """Release the record."""
 
 
+def compute_digest(config: bytes) -> str:
+    """The key of a text in the record."""
+    return hashlib.sha256(config).hexdigest()
+
+
+def build_entry(values: Sequence[object]) -> VersionEntry:
+    """The entry of a version in a row of COLUMNS."""
+    return msgspec.convert(dict(zip(VersionEntry.__struct_encode_fields__, values, strict=True)), VersionEntry)
+
+
+def build_version(rm: str, digest: str, config: bytes | None, *values: object) -> ConfigVersion:
+    """The version in a row of the key of its text, the text, and COLUMNS. Raises TextLost if that is not the text with
+    this key.
+    """
+    entry = build_entry(values)
+    if config is None or compute_digest(config) != digest:
+        raise TextLost(f"the text of version {entry.number} of RM {rm} is {'missing' if config is None else 'damaged'}")
+    return ConfigVersion(**msgspec.structs.asdict(entry), config=config.decode())
+
+
 class RecordEndpoint(ThreadEndpoint):
     """The record as an endpoint of the broker's wire."""
 
@@ -121,7 +161,7 @@ class RecordEndpoint(ThreadEndpoint):
             self.run(partial(self._execute, message), size)
 
     def _execute(self, message: Outgoing) -> Incoming:
-        if message.header.kind == "ReadConfig":
+        if message.header.kind in ("ReadConfig", "ReadVersion"):
             return execute(self._store, message)
         with self.writes.measure():
             return execute(self._store, message)
@@ -136,8 +176,17 @@ def execute(store: Store, message: Outgoing, problem: str = "") -> Incoming:
             query = decode_body(ReadConfig, message.body)
             version, problem = _attempt(partial(store.read_version, rm, query.version), problem)
             failure = Answer(status=503, body=f"the record of configurations cannot be read: {problem}".encode())
-            answer = failure if problem else build_version_answer(rm, query.version, version)
+            answer = failure if problem else build_version_answer(rm, query, version)
             return Incoming(RECORD, Header(kind="Answer", ref=header.ref), encode_body(answer))
+        case "ReadVersion":
+            found = _read_text(store, rm, decode_body(ReadVersion, message.body).version, problem)
+            return Incoming(RECORD, Header(kind="VersionRead", rm=rm), encode_body(found))
+        case "RemoveVersions":
+            up_to = decode_body(RemoveVersions, message.body).up_to
+            _, problem = _attempt(partial(store.remove_versions, rm, up_to), problem)
+            if problem:
+                _log.warning("earlier configurations of RM %s stay until the next start: %s", rm, problem)
+            return Incoming(RECORD, Header(kind="VersionsRemoved"), encode_body(VersionsRemoved(problem=problem)))
         case "ManagerRecord":
             record = decode_body(ManagerRecord, message.body)
             number, write = record.number, partial(store.write, rm, record)
@@ -166,6 +215,18 @@ def execute(store: Store, message: Outgoing, problem: str = "") -> Incoming:
         _log.warning("%s could not be recorded: %s", what, problem)
     recorded = Recorded(number=number, problem=problem)
     return Incoming(RECORD, Header(kind="Recorded", rm=rm if number else ""), encode_body(recorded))
+
+
+def _read_text(store: Store, rm: str, number: int, problem: str) -> VersionRead:
+    try:
+        if problem:
+            raise OSError(problem)
+        version = store.read_version(rm, number)
+        if version is None:
+            raise TextLost(f"the record has no version {number} of RM {rm}")
+        return VersionRead(version=number, text=version.config)
+    except OSError as error:
+        return VersionRead(version=number, problem=str(error), may_retry=not isinstance(error, TextLost))
 
 
 def _attempt(work: Callable[[], _T], problem: str) -> tuple[_T | None, str]:

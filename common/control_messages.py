@@ -83,8 +83,8 @@ class WriteFile(Control, frozen=True):
 # The broker's record -------------------------------------------------------------------------------------------------
 
 
-class ConfigVersion(Control, frozen=True):
-    """In a `ManagerRecord`: the RM of its header runs this configuration from now on."""
+class VersionEntry(Control, frozen=True, kw_only=True, gc=False):
+    """A version of the configuration of an RM, without its text."""
 
     number: int
     """From 1, per RM."""
@@ -97,6 +97,13 @@ class ConfigVersion(Control, frozen=True):
     """Checksum of the text of the configuration's owner (the RM, or the file): as long as the owner has that text,
     changes on top of it stay in force.
     """
+    size: int = 0
+    """Bytes of the text."""
+
+
+class ConfigVersion(VersionEntry, frozen=True, kw_only=True, gc=False):
+    """In a `ManagerRecord`: the RM of its header runs this configuration from now on."""
+
     config: str
 
 
@@ -109,10 +116,40 @@ class ManagerRecord(Control, frozen=True):
     """Of this message, by which its answer is known."""
     facts: bytes
     """The durable state without the configuration (`broker/rm_records.py`); empty once the RM was removed."""
-    text: str | None = None
-    """The configuration in force; None if the durable one stays."""
     version: ConfigVersion | None = None
-    """The version of its configuration that comes with it, if there is one."""
+    """The configuration in force from now on; None if it stays."""
+
+
+class RemoveVersions(Control, frozen=True):
+    """The broker's machine to its record: remove the versions of the header's RM up to a number, with the texts that no
+    other version has. Answered by `VersionsRemoved`.
+    """
+
+    up_to: int
+
+
+class VersionsRemoved(Control, frozen=True):
+    """The record to the broker's machine: a `RemoveVersions` has been carried out, or has failed."""
+
+    problem: str = ""
+    """Why it failed; empty if it did not."""
+
+
+class ReadVersion(Control, frozen=True):
+    """The broker's machine to its record: read the text of a version of the header's RM. Answered by `VersionRead`."""
+
+    version: int
+
+
+class VersionRead(Control, frozen=True):
+    """The record to the broker's machine: the text of a version of the header's RM."""
+
+    version: int
+    text: str = ""
+    problem: str = ""
+    """Why there is no text."""
+    may_retry: bool = False
+    """Whether the text may be there, as the record could not be read at present."""
 
 
 class Recorded(Control, frozen=True):

@@ -197,6 +197,8 @@ class ReadConfig(Control, frozen=True):
     what: str
     """`current`, `history`, `version` with its number, or `default`: what an RM gets that sends no configuration."""
     version: int = 0
+    extra: dict[str, str] = field(default_factory=dict)
+    """The `extra` of the answer; only set by the broker, which adds it for `current`."""
 
 
 class ConfigText(Struct, frozen=True, kw_only=True):

@@ -385,6 +385,9 @@ class Settings:
     journal_history_bytes: int = setting(
         _size(0), "earlier changes of each partition that are kept for `yunishard journal replay`", "0B"
     )
+    record_max_bytes: int = setting(
+        _size(64), "maximum size of all configurations and their versions; the oldest versions are deleted", "1GiB"
+    )
     history: bool = setting(FLAG, "record the use by applications, queues and users over time", "true")
     history_max_bytes: int = setting(_size(16), "maximum size of the history; the oldest rows are deleted", "1GiB")
     history_age_s: float = setting(_duration("1h"), "maximum age of rows in the history", "720h")

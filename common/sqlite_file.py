@@ -19,19 +19,28 @@ LOCK_MAX_S: Final = 5.0
 """Seconds to wait for another process that has locked the file, such as a backup or the `sqlite3` tool."""
 
 
+CHECKED_BYTES_MAX: Final = 64 << 20
+"""Size up to which a whole file is checked for damage when it is opened, which reads it. Of a larger one only some
+tables are checked, if the caller names them, so that opening it takes no longer than opening a small one."""
+
+
 class LaterFormat(OSError):
     """A later release wrote the file; it has not been changed."""
 
 
-def open_file(path: Path, formats: Path, pragmas: Sequence[str]) -> sqlite3.Connection:
+def open_file(
+    path: Path, formats: Path, pragmas: Sequence[str], *, latest: int = 0, checked: Sequence[str] = ()
+) -> sqlite3.Connection:
     """Open a file that only its owner may read, for one thread at a time. In the folder `formats`, `<number>.sql`
-    converts a file to each format from the one before it; the first one begins with an empty file.
+    converts a file to each format from the one before it; the first one begins with an empty file. `latest` is the
+    format to convert to, if it is not the last one. Of a file above CHECKED_BYTES_MAX only the tables `checked` are
+    checked for damage, if there are any.
 
     Raises:
         LaterFormat, OSError, sqlite3.Error: it cannot be opened, or not be converted, and has not been changed.
         sqlite3.DatabaseError: it is damaged, or no file of this kind.
     """
-    latest = len([*formats.glob("*.sql")])
+    latest = latest or len([*formats.glob("*.sql")])
     if path != IN_MEMORY:
         if obstacle := find_obstacle(path):
             raise OSError(f"it {obstacle}")
@@ -43,8 +52,10 @@ def open_file(path: Path, formats: Path, pragmas: Sequence[str]) -> sqlite3.Conn
     with ExitStack() as opened:
         file = sqlite3.connect(path, isolation_level=None, timeout=LOCK_MAX_S, check_same_thread=False)
         opened.callback(file.close)
-        if (damage := file.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
-            raise sqlite3.DatabaseError(str(damage).splitlines()[-1])  # the first line names the database
+        is_large = path != IN_MEMORY and path.stat().st_size > CHECKED_BYTES_MAX
+        for limit in checked if is_large and checked else ("1",):
+            if (damage := file.execute(f"PRAGMA quick_check({limit})").fetchone()[0]) != "ok":
+                raise sqlite3.DatabaseError(str(damage).splitlines()[-1])  # the first line names the database
         for pragma in (*pragmas, "journal_mode=WAL"):
             file.execute(f"PRAGMA {pragma}")
         numbers = range(_read_format(file, latest) + 1, latest + 1)
@@ -62,6 +73,15 @@ def _read_format(file: sqlite3.Connection, latest: int) -> int:
         raise LaterFormat(f"a later release wrote it: it has format {found}, this release supports up to {latest}")
     if not found and file.execute("SELECT 1 FROM sqlite_schema").fetchone():
         raise sqlite3.DatabaseError("it has no format: another program wrote it")
+    return found
+
+
+def find_format(path: Path) -> int:
+    """The format of a file; 0 without one that can be opened. Raises OSError and sqlite3.Error if it cannot be read."""
+    if path == IN_MEMORY or not path.exists() or find_obstacle(path):
+        return 0
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as file:
+        found: int = file.execute("PRAGMA user_version").fetchone()[0]
     return found
 
 

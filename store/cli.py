@@ -13,10 +13,10 @@ from contextlib import ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import msgspec
 from rich.console import Console
 from rich.progress import track
 
-from broker.rm_records import encode_facts
 from broker.sqlite_store import SqliteStore
 from broker.store import RECORD_NAME, Store
 from common.control_messages import ManagerRecord
@@ -234,5 +234,5 @@ def _copy_record(old: Store, new: Store) -> int:
             version = old.read_version(rm, entry.number)
             new.write(rm, ManagerRecord(number=0, facts=b"", version=version))
     for record in records:
-        new.write(record.rm, ManagerRecord(number=0, facts=encode_facts(record), text=record.text))
+        new.write(record.rm, ManagerRecord(number=0, facts=msgspec.json.encode(record)))
     return len(records)

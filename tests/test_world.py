@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from broker.state import RMS_MAX
+from broker.config_versions import RMS_MAX
 from common.names import BROKER
 from rmproxy.rate_limit import PEERS_MAX
 from tests.growth import find_growing
@@ -205,7 +205,11 @@ def test_a_run_says_everything_that_there_is_to_say() -> None:
         assert kinds.get(kind), kind
 
 
-BOUNDED = {"RateLimiter._buckets": PEERS_MAX, "ConfigVersions._histories": RMS_MAX}
+BOUNDED = {
+    "RateLimiter._buckets": PEERS_MAX,
+    "ConfigVersions._histories": RMS_MAX,
+    "ConfigVersions._sizes": RMS_MAX,
+}
 """Tables of the broker and the proxy that keep names of what is gone, and the most that they keep."""
 
 

@@ -16,19 +16,22 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from broker.config_versions import ConfigVersions
 from broker.queries import build_version_answer
 from broker.registry import RmRecord
 from broker.rm_records import decode_record
 from broker.routing import BrokerMachine
-from broker.state import BrokerState, ConfigVersions
+from broker.state import BrokerState
 from common.config.model import compute_checksum
 from common.control_messages import (
     ChangedFile,
     ConfigVersion,
     Hello,
     ManagerRecord,
+    ReadVersion,
     RebaseVersion,
     Recorded,
+    VersionRead,
     WorkerEnded,
     WorkersWanted,
     WriteFile,
@@ -374,13 +377,18 @@ class World:
         if header.kind == "ReadConfig":
             asked = decode_body(ReadConfig, body)
             kept = [one for rm, one in self.record if (rm, one.number) == (header.rm, asked.version)]
-            told = build_version_answer(header.rm, asked.version, kept[0] if kept else None)
+            told = build_version_answer(header.rm, asked, kept[0] if kept else None)
             self.carry(RECORD, [make_outgoing(BROKER, told, Header(kind="Answer", ref=header.ref))])
+            return
+        if header.kind == "ReadVersion":
+            number = decode_body(ReadVersion, body).version
+            [text] = {one.config for rm, one in self.record if (rm, one.number) == (header.rm, number)}
+            found = VersionRead(version=number, text=text)
+            self.carry(RECORD, [make_outgoing(BROKER, found, Header(kind="VersionRead", rm=header.rm))])
             return
         wanted = decode_body(ManagerRecord, body)
         if wanted.facts:
-            text = self.facts[header.rm].text if wanted.text is None else wanted.text
-            self.facts[header.rm] = replace(decode_record(wanted.facts), text=text)
+            self.facts[header.rm] = decode_record(wanted.facts)
         else:
             self.facts.pop(header.rm, None)
         if wanted.version is not None:

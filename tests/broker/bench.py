@@ -3,12 +3,13 @@
 from typing import Final
 
 import msgspec
-from msgspec.structs import replace
 
+from broker.config_versions import ConfigVersions
+from broker.queries import build_version_answer
 from broker.registry import RmRecord
 from broker.rm_records import decode_record
 from broker.routing import BrokerMachine
-from broker.state import BrokerState, ConfigVersions
+from broker.state import BrokerState
 from common.config.model import compute_checksum
 from common.control_messages import (
     ChangedFile,
@@ -19,8 +20,12 @@ from common.control_messages import (
     ManagerAway,
     ManagerRecord,
     PrepareConfig,
+    ReadVersion,
     Recorded,
+    RemoveVersions,
     Retired,
+    VersionRead,
+    VersionsRemoved,
     WorkersWanted,
 )
 from common.messages import Message
@@ -56,12 +61,16 @@ class BrokerBench:
         watched: str = "",
         settings: Settings | None = None,
         versions: ConfigVersions | None = None,
+        texts: dict[tuple[str, int], ConfigVersion] | None = None,
     ) -> None:
         self._default_config, self._watched, self._settings = default_config, watched, settings or PATIENT
         state = BrokerState(default_text=default_config, watched=watched, settings=self._settings, versions=versions)
         self.broker = BrokerMachine(state, now=1.0)
         self.now = 1.0
         self.record: list[ConfigVersion] = []
+        self.texts = texts if texts is not None else {}
+        """What is on the disk of each version."""
+        self.removed: list[tuple[str, int]] = []
         self.facts: dict[str, RmRecord] = {}
         """What is on the disk of each RM."""
         self.incarnation = 0
@@ -109,6 +118,9 @@ class BrokerBench:
             if one.header.kind == "ProbeRecord":
                 others += self.hear(RECORD, Recorded(number=0, problem=self.disk_problem), rm="", session="")
                 continue
+            if one.header.kind in ("ReadVersion", "ReadConfig", "RemoveVersions"):
+                others += self._read(one)
+                continue
             if one.header.kind != "ManagerRecord":
                 others.append(Outgoing(partition_of(one.to) or one.to, one.header, one.body))
                 continue
@@ -121,13 +133,29 @@ class BrokerBench:
     def _write(self, rm: str, message: ManagerRecord) -> int:
         if not self.disk_problem:
             if message.facts:
-                text = self.facts[rm].text if message.text is None else message.text
-                self.facts[rm] = replace(decode_record(message.facts), text=text)
+                self.facts[rm] = decode_record(message.facts)
             else:
                 del self.facts[rm]
             if message.version is not None:
                 self.record.append(message.version)
+                self.texts[rm, message.version.number] = message.version
         return message.number
+
+    def _read(self, query: Outgoing) -> list[Outgoing]:
+        """The record reads or removes a version."""
+        rm, ref = query.header.rm, query.header.ref
+        if query.header.kind == "RemoveVersions":
+            up_to = decode_body(RemoveVersions, query.body).up_to
+            self.removed.append((rm, up_to))
+            return self.hear(RECORD, VersionsRemoved(problem=self.disk_problem), rm="", session="")
+        if query.header.kind == "ReadVersion":
+            number = decode_body(ReadVersion, query.body).version
+            found = self.texts.get((rm, number))
+            text, problem = (found.config, "") if found is not None else ("", "the text is damaged")
+            return self.hear(RECORD, VersionRead(version=number, text=text, problem=problem), rm=rm, session="")
+        wanted = decode_body(ReadConfig, query.body)
+        answer = build_version_answer(rm, wanted, self.texts.get((rm, wanted.version)))
+        return self.hear(RECORD, answer, rm="", session="", ref=ref)
 
     def call(
         self, config: str = ONE_QUEUE, *, rm: str = RM, session: str = SESSION, proxy: str = PROXY, ref: str = "call"

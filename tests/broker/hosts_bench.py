@@ -4,21 +4,24 @@ import random
 from typing import Final
 
 import msgspec
-from msgspec.structs import replace
 
+from broker.config_versions import ConfigVersions, VersionHistory
 from broker.hosts import HostRow
 from broker.registry import RmRecord, WorkerSlot
 from broker.rm_records import decode_record
 from broker.routing import BrokerMachine
 from broker.state import BrokerState
 from common.control_messages import (
+    ConfigVersion,
     ConfigVote,
     Hello,
     HostRecorded,
     ManagerRecord,
     PrepareConfig,
+    ReadVersion,
     Recorded,
     RecordHost,
+    VersionRead,
     WorkerEnded,
     WorkersWanted,
 )
@@ -63,6 +66,7 @@ class HostsBench:
         self.now = 1.0
         self.rng = random.Random(seed)
         self.records: dict[str, RmRecord] = {}
+        self.versions: dict[str, list[ConfigVersion]] = {}
         self.draining: dict[str, bool] = {}
         self.links: dict[tuple[str, str], list[tuple[Header, bytes]]] = {}
         self.answers: list[Answer] = []
@@ -81,7 +85,8 @@ class HostsBench:
 
     def _lead(self, rows: tuple[HostRow, ...]) -> BrokerMachine:
         self.incarnation += 1
-        self.state = BrokerState(settings=SETTINGS, incarnation=self.incarnation)
+        histories = {rm: VersionHistory([*versions]) for rm, versions in self.versions.items()}
+        self.state = BrokerState(settings=SETTINGS, incarnation=self.incarnation, versions=ConfigVersions(histories))
         self.registry = self.state.registry
         return BrokerMachine(self.state, now=self.now, records=list(self.records.values()), hosts=rows)
 
@@ -270,12 +275,17 @@ class HostsBench:
         match one.header.kind:
             case "ManagerRecord":
                 record = decode_body(ManagerRecord, one.body)
-                before = self.records.pop(one.header.rm, None)
+                self.records.pop(one.header.rm, None)
                 if record.facts:
-                    facts = decode_record(record.facts)
-                    text = record.text if record.text is not None else before.text if before is not None else ""
-                    self.records[one.header.rm] = replace(facts, text=text)
+                    self.records[one.header.rm] = decode_record(record.facts)
+                if record.version is not None:
+                    self.versions.setdefault(one.header.rm, []).append(record.version)
                 self.send(RECORD, Recorded(number=record.number), rm=one.header.rm)
+            case "ReadVersion":
+                number = decode_body(ReadVersion, one.body).version
+                [text] = {each.config for each in self.versions[one.header.rm] if each.number == number}
+                found = VersionRead(version=number, text=text)
+                self.send(RECORD, found, rm=one.header.rm)
             case "RecordHost":
                 wanted = decode_body(RecordHost, one.body)
                 if not self.disk_problem:

@@ -72,6 +72,7 @@ def test_it_is_recorded_before_anybody_hears_of_it() -> None:
         author="alice",
         origin="api",
         base=compute_checksum(ONE_QUEUE),
+        size=len(TWO_QUEUES),
         config=TWO_QUEUES,
     )
 

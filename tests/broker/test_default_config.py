@@ -257,7 +257,9 @@ def test_a_change_that_could_not_be_written_holds_until_the_file_changes() -> No
 def test_it_also_holds_when_the_core_is_started_anew() -> None:
     before = following()
     before.agree(before.change(MORE))
-    bench = BrokerBench(default_config=ONE_QUEUE, watched=FILE_PATH, versions=before.broker.state.versions)
+    bench = BrokerBench(
+        default_config=ONE_QUEUE, watched=FILE_PATH, versions=before.broker.state.versions, texts=before.texts
+    )
     assert [one for one in bench.register("") if is_prepare(one)] == []
     assert bench.text() == MORE
 
@@ -299,7 +301,7 @@ def test_an_rm_that_updates_to_no_text_follows_the_file_from_then_on(its_own: st
 
 def started_anew(before: BrokerBench, text: str, *, watched: str = FILE_PATH) -> BrokerBench:
     """The core, after a crash, with what the file says now."""
-    return BrokerBench(default_config=text, watched=watched, versions=before.broker.state.versions)
+    return BrokerBench(default_config=text, watched=watched, versions=before.broker.state.versions, texts=before.texts)
 
 
 @pytest.mark.parametrize(
@@ -380,7 +382,9 @@ def test_one_that_had_another_text_of_its_own_or_none_is_refused(watched: str) -
 def test_one_whose_latest_version_cannot_be_any_more_is_refused_for_what_the_file_says() -> None:
     before = following(text=two_partitions("b_c", "y"))
     small = Settings(lease_timeout_s=NEVER, partitions_max=1)
-    bench = BrokerBench("]", watched=FILE_PATH, versions=before.broker.state.versions, settings=small)
+    bench = BrokerBench(
+        "]", watched=FILE_PATH, versions=before.broker.state.versions, settings=small, texts=before.texts
+    )
     [answer] = bench.call("")
     assert b"this is not YAML" in answer.body
 

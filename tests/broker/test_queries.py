@@ -7,7 +7,6 @@ import pytest
 
 from broker import queries
 from broker.queries import PendingQueries
-from broker.state import ConfigVersions
 from common.config.model import compute_checksum
 from common.config.validation import DEFAULT_TEXT
 from common.names import RECORD
@@ -80,13 +79,6 @@ def test_what_is_in_force_is_told_as_it_was_written_with_the_settings() -> None:
     assert msgspec.json.decode(body) == told
 
 
-def test_what_is_in_force_is_told_even_if_its_history_was_forgotten() -> None:
-    bench = registered()
-    bench.broker.state.versions = ConfigVersions()
-    [(status, body)] = asked(bench, "current")
-    assert (status, msgspec.json.decode(body)["config"]) == (200, ONE_QUEUE)
-
-
 def test_the_history_begins_with_the_latest_which_is_the_one_in_force() -> None:
     bench = registered()
     bench.agree([*bench.change(TWO), *bench.hello("rm-1_gpu")])
@@ -121,7 +113,7 @@ def test_an_rm_that_is_unknown_has_neither(what: str) -> None:
 def test_an_earlier_text_is_asked_of_the_record_and_its_answer_finds_back() -> None:
     bench = registered()
     question = ReadConfig(what="version", version=1)
-    [passed] = bench.hear(WEB, question, session="", ref="web 1")
+    [passed] = bench.broker.handle(arrives(WEB, question, session="", ref="web 1"), bench.now)
     assert passed == sent(RECORD, question, session="", ref="webservice web 1")
     answer = Answer(status=200, body=b"{}")
     assert bench.hear(RECORD, answer, rm="", session="", ref=passed.header.ref) == [

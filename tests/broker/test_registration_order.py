@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from broker.config_versions import ConfigVersions
 from broker.registry import RmRecord
 from broker.rm_records import decode_record
 from broker.routing import BrokerMachine
@@ -121,8 +122,18 @@ def recorded(path: Path, *found: bytes) -> list[RmRecord]:
     """The facts of these RMs, as the record in this file reads them after it has written them."""
     with closing(SqliteStore(path)) as store:
         for number, facts in enumerate(found, 1):
-            store.write(f"rm-{number}", ManagerRecord(number=number, facts=facts, text=ONE_QUEUE))
+            store.write(f"rm-{number}", ManagerRecord(number=number, facts=facts))
         return store.read_records()
+
+
+def begun(found: list[RmRecord]) -> BrokerMachine:
+    """A broker that starts with these records, and with a configuration of each RM."""
+    versions = ConfigVersions()
+    for one in found:
+        versions.add_version(
+            one.rm, versions.build_next(one.rm, ONE_QUEUE, at_ns=1, author="", origin="registration", base="")
+        )
+    return BrokerMachine(BrokerState(settings=PATIENT, versions=versions), now=1.0, records=found)
 
 
 def without_order(rm: str, registered_ns: int) -> bytes:
@@ -136,7 +147,7 @@ def test_rms_recorded_by_a_release_without_an_order_are_in_that_of_their_session
         tmp_path / "record.db", without_order("alpha", 30), without_order("zeta", 10), without_order("beta", 20)
     )
     assert [one.rm for one in found] == ["zeta", "beta", "alpha"]
-    broker = BrokerMachine(BrokerState(settings=PATIENT), now=1.0, records=found)
+    broker = begun(found)
     assert [one.full_name for one in broker.registry.partition_entries()] == [
         "zeta_default",
         "beta_default",
@@ -155,7 +166,7 @@ def test_rms_with_an_order_come_before_those_without(tmp_path: Path) -> None:
     known = [msgspec.json.encode(bench.facts[rm]) for rm in ("alpha", "zeta")]
     found = recorded(tmp_path / "record.db", without_order("older", 1), *known)
     assert [one.rm for one in found] == ["zeta", "alpha", "older"]
-    broker = BrokerMachine(BrokerState(settings=PATIENT), now=1.0, records=found)
+    broker = begun(found)
     assert sorted(broker.registry.sessions, key=lambda rm: broker.registry.sessions[rm].order) == [
         "zeta",
         "alpha",

@@ -30,8 +30,8 @@ CONFIG = config_of()
 
 
 def registration(rm: str, *partitions: str, session: str = "s") -> RmSession:
-    configs = {normalise_partition_name(rm, name): CONFIG for name in partitions}
-    return RmSession(rm=rm, session=session, proxy="rmproxy", configs=configs, call="", text="", registered_ns=0)
+    configs = dict.fromkeys(normalise_partition_name(rm, name) for name in partitions)
+    return RmSession(rm=rm, session=session, proxy="rmproxy", configs=configs, call="", registered_ns=0)
 
 
 def registry(*registrations: RmSession) -> Registry:

@@ -1,15 +1,12 @@
 """Records of RMs: contents, when they are written, and messages that wait."""
 
 import msgspec
-import pytest
 from msgspec.structs import replace
 
-from broker.registry import Registry
 from broker.rm_records import HELD_MAX, RETRY_S, build_record, decode_record, restore_session
 from broker.routing import BrokerMachine
 from broker.state import BrokerState
-from common.config.problems import ConfigError
-from common.control_messages import Hello, ManagerRecord, Recorded
+from common.control_messages import Hello, ManagerRecord, Recorded, VersionRead
 from common.names import RECORD, lease_name
 from common.query_messages import ListPartitions, PartitionList
 from common.rm_messages import Leave, NodeRequest, Refused, RegisterResourceManager, Resume, UpdateConfiguration
@@ -33,7 +30,14 @@ def test_what_is_recorded_is_all_that_has_to_be_known_again() -> None:
     facts = build_record(registration, bench.broker.registry)
     assert facts == bench.facts[RM]
     assert decode_record(msgspec.json.encode(facts)) == facts
-    assert restore_session(facts) == replace(registration, proxy="")
+    assert restore_session(facts, registration.checksum) == replace(registration, proxy="")
+
+
+def test_a_record_without_names_of_partitions_has_those_with_a_lease() -> None:
+    bench = whole()
+    session = bench.broker.registry.sessions[RM]
+    assert session.leaving == [GPU]
+    assert restore_session(replace(bench.facts[RM], configs={}), session.checksum) == replace(session, proxy="")
 
 
 def test_leases_are_of_partitions_that_are_configured_or_being_taken_down() -> None:
@@ -43,15 +47,6 @@ def test_leases_are_of_partitions_that_are_configured_or_being_taken_down() -> N
     bench.retired(GPU)
     assert bench.facts[RM].leases == {PARTITION: 1}
     assert (bench.facts[RM].leaving, bench.facts[RM].generations, bench.facts[RM].last_generation) == ([], {}, 1)
-
-
-def test_a_text_that_is_no_configuration_any_more_is_an_error() -> None:
-    bench = registered()
-    registry = Registry()
-    registry.set_session(bench.broker.registry.sessions[RM])
-    facts = build_record(replace(bench.broker.registry.sessions[RM], text="]"), registry)
-    with pytest.raises(ConfigError):
-        restore_session(facts)
 
 
 def test_what_a_later_release_adds_is_ignored() -> None:
@@ -67,9 +62,12 @@ def lost(bench: BrokerBench, partition: str = PARTITION) -> list[Outgoing]:
     bench.speaks(partition)
     epoch = bench.epoch(partition)
     hello = Hello(role="worker", problem="damaged")
-    return bench.broker.handle(
+    [read] = bench.broker.handle(
         arrives(lease_name(partition, epoch), hello, partition=partition, epoch=epoch, **NONE), bench.now
     )
+    assert read.header.kind == "ReadVersion"
+    found = VersionRead(version=1, text=ONE_QUEUE)
+    return bench.broker.handle(arrives(RECORD, found, rm=RM, session=""), bench.now)
 
 
 def test_what_happened_is_recorded_before_anybody_hears_of_it() -> None:

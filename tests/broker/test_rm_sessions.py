@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from broker.config_rollout import ROLLOUT_MAX_S
-from broker.state import WARNINGS_LOGGED_MAX, BrokerState, ConfigVersions
+from broker.config_versions import ConfigVersions
+from broker.state import WARNINGS_LOGGED_MAX, BrokerState
 from common.config.model import compute_checksum
 from common.control_messages import Hello, ManagerAway, Pause, Repeat, Settings
 from common.query_messages import Actor, Answer, EndSession
@@ -180,7 +181,7 @@ def test_what_was_changed_on_top_of_its_text_is_what_it_gets_even_from_a_core_th
     versions = ConfigVersions()
     for version in before.record:
         versions.add_version(RM, version)
-    bench = BrokerBench(versions=versions)
+    bench = BrokerBench(versions=versions, texts=before.texts)
     answer = bench.register()[-1]
     assert answer.header.kind == "Registered"
     assert compute_checksum(MORE).encode() in answer.body
@@ -196,7 +197,7 @@ def test_what_was_changed_on_top_does_not_keep_an_rm_out_when_it_cannot_be_any_m
     before.register(rm="a", session="session-a")
     before.agree([*before.change(two_partitions("default", "b_c"), rm="a"), *before.hello("a_b_c")])
     small = dataclasses.replace(PATIENT, partitions_max=1)
-    bench = BrokerBench(versions=before.broker.state.versions, settings=small)
+    bench = BrokerBench(versions=before.broker.state.versions, settings=small, texts=before.texts)
     assert kinds(bench.register(rm="a"))[-1] == (PROXY, "Registered")
     assert bench.text("a") == ONE_QUEUE
     [warning] = bench.broker.state.warnings
@@ -509,8 +510,15 @@ def test_one_that_does_not_come_back_has_been_away_since_the_broker_began() -> N
 
 def test_one_whose_configuration_is_none_in_this_release_has_to_register_anew() -> None:
     bench = registered()
-    bench.facts[RM] = replace(bench.facts[RM], text="]")
+    bench.texts[RM, 1] = replace(bench.texts[RM, 1], config="]")
     bench.begin_again()
-    assert bench.broker.state.warnings[0].startswith("RM rm-1 has to register again, its record is not valid: ")
+    bench.returns(PARTITION)
+    assert kinds(bench.resume())[0] == (PROXY, "Registered"), "its worker has the configuration"
+    bench.lost(PARTITION)
+    [warning] = [one for one in bench.broker.state.warnings if "has to register" in one]
+    assert warning.startswith("RM rm-1 has to register again, its recorded configuration is not valid: line 1: ")
     assert kinds(bench.resume()) == [(PROXY, "Refused")]
     assert bench.facts == {}
+    bench.register(session="session-2")
+    assert bench.record[-1].number == 2, "the text is written again"
+    assert bench.text() == ONE_QUEUE

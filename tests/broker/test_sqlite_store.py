@@ -3,6 +3,7 @@
 Not here: what every store must do (`test_store.py`).
 """
 
+import json
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -12,9 +13,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from broker.config_versions import VERSIONS_BYTES_MAX
 from broker.sqlite_store import FORMATS, SqliteStore
 from common import sqlite_file
-from tests.broker.test_store import facts, keep
+from tests.broker.test_store import facts, keep, read_latest
 from tests.full_disk import full_disk
 from tests.machines import RM
 
@@ -45,14 +47,14 @@ def test_only_the_owner_may_read_it(path: Path) -> None:
 def test_a_record_that_cannot_be_read_is_left_out_and_the_others_are_known(path: Path, store: SqliteStore) -> None:
     keep(store, 1, "text")
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
-        file.execute("INSERT INTO managers VALUES ('x', '{\"rm\": 7}', '')")
-        file.execute("INSERT INTO managers VALUES ('y', CAST(X'7B22726DFF' AS TEXT), '')")
+        file.execute("INSERT INTO managers VALUES ('x', '{\"rm\": 7}')")
+        file.execute("INSERT INTO managers VALUES ('y', CAST(X'7B22726DFF' AS TEXT))")
     assert store.read_records() == [facts(RM, "text")]
 
 
 def test_names_that_are_no_text_are_a_record_that_cannot_be_used(path: Path, store: SqliteStore) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
-        file.execute("INSERT INTO versions VALUES ('x', 1, CAST(X'FF' AS TEXT), 1, 'a', 'update', '', '')")
+        file.execute("INSERT INTO versions VALUES ('x', 1, CAST(X'FF' AS TEXT), 1, 'a', 'update', '', 0, '')")
     with pytest.raises(OSError, match="the record of RMs and configurations cannot be used"):
         store.read_histories()
 
@@ -87,7 +89,7 @@ VERSION = "versions VALUES ('rm-1', 1, 'c', 0, 'alice', 'api', 'b', 'text')"
 def test_a_file_of_the_first_format_is_converted_with_its_versions(path: Path) -> None:
     write_format(path, 1, VERSION)
     with closing(SqliteStore(path)) as store:
-        assert store.read_histories()[RM].entries[-1].config == "text"
+        assert read_latest(store) == "text"
         assert store.read_records() == []
         keep(store, 2, "another")
         assert store.read_records() == [facts(RM, "another")]
@@ -95,14 +97,21 @@ def test_a_file_of_the_first_format_is_converted_with_its_versions(path: Path) -
 
 def test_a_file_of_the_second_format_is_converted_with_its_records(path: Path) -> None:
     text = "partitions: []\r\n# Grüße ☃ \U0001f40d \\ \t\"quoted\" 'text'\n"
-    records = [facts(RM, text), facts("rm-2", "", order=2)]
-    encoded = [msgspec.json.encode(one).decode().replace("'", "''") for one in records]
+    records = [facts(RM), facts("rm-2", order=2)]
+    texts = [text, "other"]
+    encoded = [
+        json.dumps({**msgspec.to_builtins(one), "text": each}).replace("'", "''")
+        for one, each in zip(records, texts, strict=True)
+    ]
     rows = [f"managers VALUES ('{one.rm}', '{data}')" for one, data in zip(records, encoded, strict=True)]
     write_format(path, 2, VERSION, *rows, "managers VALUES ('x', 'no JSON')", "incarnations VALUES (1800)")
     for _ in range(2):
         with closing(SqliteStore(path)) as store:
             assert store.read_records() == records
-            assert store.read_histories()[RM].entries[-1].config == "text"
+            assert [read_latest(store, one.rm) for one in records] == texts
+            version = store.read_version(RM, 1)
+            assert version is not None
+            assert version.config == "text"
     with closing(SqliteStore(path)) as store:
         assert store.begin(0) == (1801, "")
 
@@ -118,8 +127,85 @@ def test_a_conversion_that_fails_changes_nothing(path: Path) -> None:
     assert path.read_bytes()[100:] == before[100:]
     with closing(sqlite3.connect(path)) as file:
         assert file.execute("PRAGMA user_version").fetchone() == (2,)
+    assert [one.name for one in path.parent.iterdir()] == [path.name]
     with closing(SqliteStore(path)) as store:
-        assert store.read_histories() == {}
+        assert store._file.execute("SELECT count(*) FROM managers").fetchone() == (64,)
+
+
+def test_a_conversion_copies_what_the_limits_allow_and_the_new_file_is_small(path: Path) -> None:
+    texts = [chr(ord("a") + number) * (4 << 20) for number in range(24)]
+    rows = [
+        f"versions VALUES ('rm-1', {number}, '{number}', 0, 'alice', 'api', 'b', '{text}')"
+        for number, text in enumerate(texts, 1)
+    ]
+    record = f"""managers VALUES ('rm-1', '{msgspec.json.encode(facts(RM)).decode()}', '{texts[-1]}')"""
+    write_format(path, 3, *rows, record, "incarnations VALUES (1800)")
+    assert path.stat().st_size > 24 * (4 << 20)
+    with closing(SqliteStore(path)) as store:
+        numbers = [one.number for one in store.read_histories()[RM].entries]
+        assert numbers == [*range(10, 26)], "the configuration in force has another checksum, so it is a version, too"
+        assert [one.size for one in store.read_histories()[RM].entries] == [4 << 20] * 16
+        assert read_latest(store) == texts[-1]
+        assert store.begin(0) == (1801, "")
+    assert path.stat().st_size < VERSIONS_BYTES_MAX
+
+
+def test_a_conversion_that_was_interrupted_begins_again(path: Path) -> None:
+    write_format(path, 3, VERSION)
+    for suffix in (".new", ".new-wal"):
+        path.with_name(path.name + suffix).write_text("half of it")
+    with closing(SqliteStore(path)) as store:
+        assert read_latest(store) == "text"
+    assert [one.name for one in path.parent.iterdir()] == [path.name]
+
+
+def test_a_record_that_another_process_has_open_is_not_converted(path: Path) -> None:
+    write_format(path, 3, VERSION)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("PRAGMA journal_mode=WAL")
+        other.execute("INSERT INTO incarnations VALUES (1800)")
+        with pytest.raises(OSError, match="another process has it open: end that first"):
+            SqliteStore(path)
+    with closing(SqliteStore(path)) as store:
+        assert store.begin(0) == (1801, "")
+
+
+# Size -----------------------------------------------------------------------------------------------------------------
+
+
+def test_pages_of_removed_texts_are_used_for_later_ones(path: Path, store: SqliteStore) -> None:
+    def change(number: int) -> None:
+        keep(store, number, chr(64 + number) * 200_000)
+        store.remove_versions(RM, number - 2)
+        store._file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    for number in range(1, 6):
+        change(number)
+    before = path.stat().st_size
+    for number in range(6, 30):
+        change(number)
+    assert path.stat().st_size <= 1.5 * before
+
+
+@pytest.mark.parametrize("size", [0, 100_000])
+def test_of_a_large_file_only_the_tables_that_a_start_reads_are_checked(
+    path: Path, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(SqliteStore(path)) as store:
+        keep(store, 1, "text" * 50_000)
+        rows = store._file.execute("SELECT rootpage FROM sqlite_schema WHERE name='texts'").fetchone()
+    with path.open("r+b") as file:  # the root page of the texts
+        file.seek((rows[0] - 1) * 4096)
+        file.write(b"\xff" * 4096)
+    monkeypatch.setattr(sqlite_file, "CHECKED_BYTES_MAX", size or path.stat().st_size)
+    if not size:
+        with pytest.raises(OSError, match="cannot be used: "):
+            SqliteStore(path)
+        return
+    with closing(SqliteStore(path)) as store:
+        assert len(store.read_histories()[RM].entries) == 1
+        with pytest.raises(OSError, match="malformed"):
+            store.read_version(RM, 1)
 
 
 def test_a_file_of_a_later_format_is_refused_with_both_formats_and_not_changed(path: Path) -> None:

@@ -16,11 +16,11 @@ import pytest
 from msgspec.structs import replace
 
 from broker import store as store_module
+from broker.config_versions import ConfigVersions
 from broker.hosts import HostRow
 from broker.postgres_store import PostgresStore
 from broker.registry import RmRecord
 from broker.sqlite_store import SqliteStore
-from broker.state import RMS_MAX, VERSIONS_MAX, ConfigVersions
 from broker.store import RecordEndpoint, Store, execute
 from common.config.model import compute_checksum
 from common.control_messages import (
@@ -28,10 +28,13 @@ from common.control_messages import (
     HostRecorded,
     ManagerRecord,
     ProbeRecord,
+    ReadVersion,
     RebaseVersion,
     Recorded,
     RecordHost,
     RemoveJournal,
+    VersionEntry,
+    VersionRead,
     WriteFile,
 )
 from common.messages import Message
@@ -80,7 +83,7 @@ class PostgresBackend:
         return PostgresStore(self.store)
 
     def full(self) -> AbstractContextManager[None]:
-        return postgres.full_disk(self.store, "leases", "managers", "versions")
+        return postgres.full_disk(self.store, "leases", "managers", "texts", "versions")
 
 
 BACKENDS: Final[dict[str, Callable[[Path], Backend]]] = {"sqlite": SqliteBackend, "postgresql": PostgresBackend}
@@ -99,23 +102,43 @@ def store(backend: Backend) -> Iterator[Store]:
         yield opened
 
 
-def facts(rm: str = RM, text: str = TEXT, order: int = 1) -> RmRecord:
-    return RmRecord(rm=rm, session="s", registered_ns=1, call="c", text=text, order=order)
+def facts(rm: str = RM, call: str = "c", order: int = 1) -> RmRecord:
+    return RmRecord(rm=rm, session="s", registered_ns=1, call=call, order=order)
 
 
 def version(number: int, text: str = TEXT, base: str = "base") -> ConfigVersion:
     checksum = compute_checksum(text)
     return ConfigVersion(
-        number=number, checksum=checksum, at_ns=number, author="alice", origin="api", base=base, config=text
+        number=number,
+        checksum=checksum,
+        at_ns=number,
+        author="alice",
+        origin="api",
+        base=base,
+        size=len(text.encode()),
+        config=text,
     )
 
 
+def entry(of: ConfigVersion) -> VersionEntry:
+    """A version without its text."""
+    fields = msgspec.structs.asdict(of)
+    del fields["config"]
+    return VersionEntry(**fields)
+
+
+def read_latest(store: Store, rm: str = RM) -> str:
+    """The text of the latest version."""
+    latest = store.read_histories()[rm].latest
+    assert latest is not None
+    found = store.read_version(rm, latest.number)
+    assert found is not None
+    return found.config
+
+
 def written(record: RmRecord | None, new: ConfigVersion | None = None, *, number: int = 1) -> ManagerRecord:
-    """The message that writes this, with the configuration."""
-    if record is None:
-        return ManagerRecord(number=number, facts=b"", version=new)
-    encoded = msgspec.json.encode(replace(record, text=""))
-    return ManagerRecord(number=number, facts=encoded, text=record.text, version=new)
+    """The message that writes this."""
+    return ManagerRecord(number=number, facts=b"" if record is None else msgspec.json.encode(record), version=new)
 
 
 def keep(store: Store, number: int, text: str, *, rm: str = RM) -> None:
@@ -170,7 +193,7 @@ def test_a_record_is_there_when_the_store_is_opened_again_the_first_registered_f
         session="s-1",
         registered_ns=20,
         call="ab12",
-        text=TEXT,
+        configs={"rm-1_gpu": None, "rm-1_a": None},
         build_info={"v": "1"},
         extra={"a": "'"},
         capabilities=["predicates"],
@@ -195,19 +218,18 @@ def test_a_record_is_there_when_the_store_is_opened_again_the_first_registered_f
 
 
 def test_the_configuration_stays_if_a_record_comes_without_one(store: Store) -> None:
-    store.write(RM, written(facts()))
+    keep(store, 1, TEXT)
     later = replace(facts(), rollout=8)
-    store.write(RM, msgspec.structs.replace(written(later), text=None))
+    store.write(RM, written(later))
     assert store.read_records() == [later]
-    store.write(RM, written(replace(later, text="")))
-    assert store.read_records() == [replace(later, text="")]
+    assert read_latest(store) == TEXT
 
 
 def test_what_was_written_is_there_even_if_the_store_is_never_closed(backend: Backend, store: Store) -> None:
     keep(store, 1, "text")
     with closing(backend.open()) as another:
         assert another.read_records() == [facts(RM, "text")]
-        assert another.read_histories()[RM].entries[-1].config == "text"
+        assert read_latest(another) == "text"
 
 
 # Versions -------------------------------------------------------------------------------------------------------------
@@ -222,36 +244,92 @@ def test_versions_are_there_when_the_store_is_opened_again(backend: Backend) -> 
     with closing(backend.open()) as store:
         assert ConfigVersions(store.read_histories()).history(RM) == live.history(RM)
         assert list(store.read_histories()) == [RM, "rm-2"]
-        assert [(one.number, one.config) for one in store.read_histories()[RM].entries] == [(1, ""), (2, TEXT)]
+        assert store.read_histories()[RM].entries == [entry(version(1, "first")), entry(version(2, TEXT))]
         keep(store, 3, "third")
-        assert store.read_histories()[RM].entries[-1] == version(3, "third")
+        assert store.read_histories()[RM].entries[-1] == entry(version(3, "third"))
 
 
 def test_a_version_that_was_not_carried_out_may_be_written_anew(store: Store) -> None:
     keep(store, 1, "text")
     keep(store, 1, "another")
-    assert store.read_histories()[RM].entries[-1].config == "another"
+    assert read_latest(store) == "another"
+    assert stored_texts(store) == 1
 
 
-def test_no_more_versions_are_kept_than_in_memory(store: Store) -> None:
-    for number in range(1, VERSIONS_MAX + 3):
-        keep(store, number, str(number))
-    kept = [store.read_version(RM, number) is not None for number in (1, 2, 3, VERSIONS_MAX + 2)]
-    assert kept == [False, False, True, True]
-    assert len(store.read_histories()[RM].entries) == VERSIONS_MAX
+def run(store: Store, statement: str) -> list[tuple[object, ...]]:
+    """Run a statement in the database of a store; its rows."""
+    if isinstance(store, SqliteStore):
+        return store._file.execute(statement).fetchall()
+    assert isinstance(store, PostgresStore)
+    with store._database.autocommit() as connection:
+        cursor = connection.execute(statement.encode())
+        return cursor.fetchall() if cursor.description else []
 
 
-def test_the_versions_of_the_rm_that_was_first_known_are_deleted_as_in_memory(store: Store) -> None:
-    for number in range(RMS_MAX):
-        store.write(f"rm-{number}", written(None, version(1)))
-    memory = ConfigVersions(store.read_histories())
-    for rm, number in (("rm-5", 2), ("rm-0", 2), ("one-more", 1), ("and-another", 1)):
-        store.write(rm, written(None, version(number, "later")))
-        memory.add_version(rm, version(number, "later"))
-    known = store.read_histories()
-    assert len(known) == RMS_MAX
-    for rm in ("rm-0", "rm-1", "rm-2", "rm-5", "one-more", "and-another"):
-        assert (memory.history(rm).latest is None) == (rm not in known)
+def stored_texts(store: Store) -> int:
+    """The number of texts in a store."""
+    return len(run(store, "SELECT digest FROM texts"))
+
+
+def test_a_text_is_stored_once_and_until_its_last_version_is_removed(store: Store) -> None:
+    for number, text in enumerate(("a", "b", "a", "b"), 1):
+        keep(store, number, text)
+    keep(store, 1, "a", rm="rm-2")
+    assert stored_texts(store) == 2
+    store.remove_versions(RM, 3)
+    assert [one.number for one in store.read_histories()[RM].entries] == [4]
+    assert stored_texts(store) == 2, "rm-2 has the other one"
+    store.remove_versions("rm-2", 7)
+    store.remove_versions("rm-3", 7)
+    assert list(store.read_histories()) == [RM]
+    assert (stored_texts(store), read_latest(store)) == (1, "b")
+
+
+def test_texts_with_the_same_checksum_are_stored_apart(store: Store) -> None:
+    one, two = "checksum: a\n", "checksum: b\n"
+    assert compute_checksum(one) == compute_checksum(two)
+    keep(store, 1, one)
+    keep(store, 1, two, rm="rm-2")
+    assert (read_latest(store), read_latest(store, "rm-2")) == (one, two)
+
+
+def test_a_new_version_replaces_later_ones_which_a_removal_that_failed_has_left(store: Store) -> None:
+    for number in range(1, 5):
+        keep(store, number, f"text {number}")
+    keep(store, 2, "anew")
+    assert [one.number for one in store.read_histories()[RM].entries] == [1, 2]
+    assert (read_latest(store), stored_texts(store)) == ("anew", 2)
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        ("UPDATE texts SET config = substr(config, 2)", "the text of version 1 of RM rm-1 is damaged"),
+        ("DELETE FROM texts", "the text of version 1 of RM rm-1 is missing"),
+    ],
+)
+def test_a_damaged_text_is_not_read_and_is_repaired_when_it_is_written_again(
+    store: Store, damage: str, reason: str
+) -> None:
+    keep(store, 1, TEXT)
+    run(store, damage)
+    with pytest.raises(OSError, match=f"^{reason}$"):
+        store.read_version(RM, 1)
+    found = decode_body(VersionRead, execute(store, message(ReadVersion(version=1))).body)
+    assert found == VersionRead(version=1, problem=reason)
+    keep(store, 2, TEXT)
+    assert store.read_version(RM, 1) == version(1)
+
+
+def test_a_start_reads_no_text(backend: Backend) -> None:
+    with closing(backend.open()) as store:
+        store.begin(1000)
+        keep(store, 1, TEXT)
+        run(store, "ALTER TABLE texts RENAME TO unreadable")
+    with closing(backend.open()) as store:
+        assert store.begin(1001) == (1001, "")
+        assert store.read_histories()[RM].entries == [entry(version(1))]
+        assert store.read_records() == [facts(RM, TEXT)]
 
 
 def test_a_new_base_is_recorded_for_the_latest_version(store: Store) -> None:
@@ -355,7 +433,7 @@ def test_writes_are_answered_with_their_number_once_they_are_durable(backend: Ba
     assert recorded(execute(store, message(RemoveJournal(), rm="", partition="rm-1_gone"))) == Recorded(number=0)
     with closing(backend.open()) as another:
         assert another.read_records() == [facts()]
-        assert another.read_histories()[RM].latest == version(1, base="x")
+        assert another.read_histories()[RM].latest == entry(version(1, base="x"))
 
 
 def test_failures_are_answered_with_their_reason(
@@ -451,8 +529,8 @@ def test_a_write_is_refused_if_too_much_waits_for_the_disk(tmp_path: Path, monke
         wire, store = Transport(), SlowStore(tmp_path / "record.sqlite")
         record = RecordEndpoint(store, wake=lambda: wire.wake(RECORD))
         wire.add(RECORD, record)
-        wire.send(message(written(facts(RM, large * 2), number=1)))
-        wire.send(message(written(facts(RM, large), number=2)))
+        wire.send(message(written(facts(), version(1, large * 2), number=1)))
+        wire.send(message(written(facts(), version(2, large), number=2)))
         problem = "6 MiB of other changes wait for the disk"
         [refusal] = await hear(wire)
         assert recorded(refusal, RM) == Recorded(number=2, problem=problem)
@@ -464,7 +542,7 @@ def test_a_write_is_refused_if_too_much_waits_for_the_disk(tmp_path: Path, monke
         [answer] = await hear(wire)
         assert recorded(answer, RM) == Recorded(number=1), "it is larger, but nothing waited before it"
         record.close()
-        assert store.read_records() == [facts(RM, large * 2)]
+        assert read_latest(store) == large * 2
         store.close()
 
     asyncio.run(story())

@@ -57,6 +57,7 @@ def test_every_setting_can_be_given_in_each_way(tmp_path: Path) -> None:
         "lease_timeout_s": ("lease-timeout", "1.5s", 1.5),
         "journal_max_bytes": ("journal-max", "64 MB", 64_000_000),
         "journal_history_bytes": ("journal-history", "32 MB", 32_000_000),
+        "record_max_bytes": ("record-max", "80 MB", 80_000_000),
     }
     file = tmp_path / "settings.yaml"
     file.write_text("".join(f"{name}: '{text}'\n" for name, text, _ in values.values()))

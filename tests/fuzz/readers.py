@@ -187,7 +187,7 @@ def _extra(data: bytes) -> None:
 def _durable(folder: Path) -> dict[str, Target]:
     """Files and their contents that a process of ours has written, and somebody or some disk has spoiled."""
     write_snapshot(folder / "good.snapshot", 7, [b"anything" * 9])
-    facts = RmRecord(rm="a", session="s", registered_ns=1, call="c", text=CONFIG, generations={"a_default": 1})
+    facts = RmRecord(rm="a", session="s", registered_ns=1, call="c", generations={"a_default": 1})
     partitions = [_partition(seed) for seed in range(4)]
     encoded_snapshots = [b"".join(encode_snapshot(_host(partition), 3)) for partition in partitions]
     encoded_records = [msgspec.msgpack.encode(_records(partition)) for partition in partitions]
@@ -324,8 +324,9 @@ def _record(folder: Path, facts: RmRecord) -> bytes:
     with closing(SqliteStore(file)) as store:
         store.begin(7)
     with closing(sqlite3.connect(file, isolation_level=None)) as opened:
-        opened.execute("INSERT INTO managers VALUES ('a', ?, ?)", (msgspec.json.encode(facts).decode(), CONFIG))
-        opened.execute("INSERT INTO versions VALUES ('a', 1, 'c', 1, 'author', 'update', 'b', ?)", (CONFIG,))
+        opened.execute("INSERT INTO managers VALUES ('a', ?)", (msgspec.json.encode(facts).decode(),))
+        opened.execute("INSERT INTO texts VALUES ('d', ?)", (CONFIG.encode(),))
+        opened.execute("INSERT INTO versions VALUES ('a', 1, 'c', 1, 'author', 'update', 'b', 9, 'd')")
         opened.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return file.read_bytes()
 

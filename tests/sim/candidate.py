@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from broker.candidacy import LEADER_DURATION
+from broker.config_versions import VersionHistory
 from broker.election import RENEWALS, ElectedBroker, Election
 from broker.hosts import HostRow
 from broker.registry import RmRecord
-from broker.state import VersionHistory
 from common.control_messages import LeasePolled, PollLease
 from common.lease_watch import RELEASED
 from common.messages import Header

@@ -10,6 +10,7 @@ Not here: what may be heard on the way there (`auditor.py`).
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from broker.config_validation import analyze
 from common.journal_messages import Append
 from common.names import NODE_PARTITION
 from common.resources import drop_zeros
@@ -20,6 +21,7 @@ from partition_worker.engine.partition import Partition
 from tests.invariants import find_violations
 from tests.properties.searching import missed
 from tests.sim.auditor import Violation
+from tests.sim.record import read_latest_text
 from tests.sim.records import WatchedWorker, compare
 from tests.sim.rm import ResourceManager
 from tests.sim.roles import empty_worker
@@ -137,8 +139,13 @@ def _configuration(world: "World", rm: ResourceManager, site: Site, partition: P
             yield f"the RM was told of configuration {checksum[:8]}, which is not in the record"
     if registration.checksum != rm.checksum:
         yield f"the RM believes in configuration {rm.checksum[:8]}, the broker in {registration.checksum[:8]}"
-    if registration.configs.get(site.partition) != partition.config:
+    configuration = analyze(read_latest_text(world.record.store, rm.rm_id)).configuration
+    assert configuration is not None
+    configs = world.switch.registry.by_full_name(rm.rm_id, configuration)
+    if configs.get(site.partition) != partition.config:
         yield "it does not run the configuration that the broker has"
+    if configs.keys() != registration.configs.keys():
+        yield "its configuration in the record has other partitions"
     if sorted(registration.configs) != sorted(rm.session.partitions):
         yield f"the RM has the partitions {rm.session.partitions}, the broker {sorted(registration.configs)}"
 

@@ -13,6 +13,8 @@ EXCLUDED: Final = {
     **dict.fromkeys(("Command", "News", "Call", "Reply", "Control"), "the direction of others, never sent itself"),
     "ProbeRecord": "once in 150 seeds; tests/processes/test_full_disk.py needs it every time",
     "ConfigVersion": "inside a ManagerRecord, never alone",
+    "VersionEntry": "the part of a ConfigVersion that the broker holds",
+    **dict.fromkeys(("RemoveVersions", "VersionsRemoved"), "above limits only; tests/broker/test_record_limits.py"),
 }
 """Kinds that need not be seen, and why."""
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from broker.store import execute
+from broker.store import Store, execute
 from common.control_messages import HostChange, ManagerRecord
 from common.names import BROKER
 from common.wire import Incoming, Outgoing
@@ -26,6 +26,10 @@ class DatabaseRecord:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+
+    @property
+    def store(self) -> Store:
+        return self._database.primary.record
 
     def ever_recorded(self) -> set[str]:
         """The checksums of all configurations."""
@@ -56,7 +60,7 @@ class RecordClient:
         try:
             answer = yield partial(_execute, self._epoch, writes, message)
         except OutcomeUnknown as error:
-            if message.header.kind == "ReadConfig" or (yield from self._settle()) != writes:
+            if message.header.kind in ("ReadConfig", "ReadVersion") or (yield from self._settle()) != writes:
                 raise OSError(str(error)) from error
             return execute(DONE, message)
         assert isinstance(answer, Incoming)
@@ -107,6 +111,8 @@ class _Done(ClusterRecord):
     def write(self, rm: str, record: ManagerRecord) -> None: ...
 
     def rebase(self, rm: str, base: str) -> None: ...
+
+    def remove_versions(self, rm: str, up_to: int) -> None: ...
 
     def probe(self) -> None: ...
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from broker.sqlite_store import SqliteStore
-from broker.store import execute
+from broker.store import Store, execute
 from common.sqlite_file import IN_MEMORY
 from common.wire import Incoming, Outgoing
 from tests.sim.timeline import Timeline
@@ -25,6 +25,15 @@ COPIES_MAX: Final = 8
 
 COPIED: Final = 0.2
 """The share of what is written before which there is a copy."""
+
+
+def read_latest_text(store: Store, rm: str) -> str:
+    """The text of the latest version of an RM."""
+    latest = store.read_histories()[rm].latest
+    assert latest is not None
+    version = store.read_version(rm, latest.number)
+    assert version is not None
+    return version.config
 
 
 class DurableRecord:
@@ -42,6 +51,10 @@ class DurableRecord:
         self._clear_at = 0.0
         self._owner = 0
         self._copies: deque[bytes] = deque(maxlen=COPIES_MAX)
+
+    @property
+    def store(self) -> Store:
+        return self.record
 
     def ever_recorded(self) -> set[str]:
         """The checksums of all configurations, those of records that were lost among them."""

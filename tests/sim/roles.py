@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from broker.config_versions import ConfigVersions, VersionHistory
 from broker.election import ElectedBroker
 from broker.hosts import HostRow
 from broker.registry import RmRecord
 from broker.routing import BrokerMachine
-from broker.state import BrokerState, ConfigVersions, VersionHistory
+from broker.state import BrokerState
 from common.control_messages import GroupsFound, GroupsWanted, Hello
 from common.journal_messages import Step
 from common.messages import Header

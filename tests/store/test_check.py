@@ -51,7 +51,7 @@ def test_the_list_of_tables_is_that_of_a_new_store() -> None:
         ("ALTER TABLE steps DROP COLUMN checksum", "column checksum of steps: bigint not null"),
         ("ALTER TABLE steps ALTER content DROP NOT NULL", "column content of steps: bytea not null"),
         ("ALTER TABLE journals ALTER last TYPE integer", "column last of journals: bigint not null with a default"),
-        ("ALTER TABLE versions ALTER position DROP IDENTITY", "column position of versions: bigint not null identity"),
+        ("ALTER TABLE audit ALTER id DROP IDENTITY", "column id of audit: bigint not null identity"),
         ("DELETE FROM store_format", "store_format of the store does not have one row"),
         ("INSERT INTO store_format VALUES (2)", "store_format of the store does not have one row"),
         ("UPDATE store_format SET number = -1", "store_format of the store does not have one row"),
@@ -96,7 +96,7 @@ def role() -> Iterator[str]:
         ("SELECT ON store_format", "SELECT on store_format: GRANT SELECT ON {schema}.store_format TO checker"),
         (
             "INSERT ON ALL TABLES IN SCHEMA {schema}",
-            "INSERT on history_groups and 12 more: GRANT INSERT ON ALL TABLES IN SCHEMA {schema} TO checker",
+            "INSERT on history_groups and 13 more: GRANT INSERT ON ALL TABLES IN SCHEMA {schema} TO checker",
         ),
         (
             "USAGE ON SCHEMA {schema}",

@@ -186,7 +186,7 @@ def fill(uri: str) -> None:
 def verify(uri: str) -> None:
     with opened(uri) as (record, journals):
         assert record.read_records() == [facts(RM, "second")]
-        assert list(record.read_histories()) == ["rm-2", RM]
+        assert list(record.read_histories()) == [RM, "rm-2"]
         assert [record.read_version(RM, number) for number in (3, 4)] == [version(3, "first"), version(4, "second")]
         assert record.begin(0)[0] > 5000, "a later broker has a later number"
         assert journals.epochs() == {OTHER: 9, PARTITION: 7}

@@ -1,0 +1,222 @@
+"""The configuration versions of every RM, without their texts, and which of them are removed.
+
+The store has the texts (`store.py`), each once. The store is limited in bytes: the versions of one RM, those of all
+former RMs, and all together. Beyond a limit the oldest versions are removed first. Two versions of a registered RM
+always stay, the one in force and the one before it; a configuration for which there is no room then is refused.
+
+    add_version --above a limit--> plan_removals --> RemoveVersions, one at a time, in steps of REMOVED_BYTES_MAX
+
+Not here: who may change a configuration (`config_updates.py`, `rm_sessions.py`).
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from common.config.model import compute_checksum
+from common.control_messages import ConfigVersion, VersionEntry
+
+VERSIONS_MAX: Final = 100
+"""Versions kept for each RM; the oldest is removed first and can no longer be rolled back to."""
+
+VERSIONS_BYTES_MAX: Final = 64 << 20
+"""Bytes of the versions of one RM; the oldest is removed first, but never the latest two, which may be larger
+together than any two texts of the maximum size."""
+
+RMS_MAX: Final = 1_000
+"""Former RMs whose versions are kept; the RM whose configuration changed longest ago is removed first, with all of its
+versions. When such an RM registers again, it starts with its own configuration, without earlier changes to it."""
+
+FORMER_BYTES_MAX: Final = 256 << 20
+"""Bytes of the versions of all former RMs; the same one is removed first."""
+
+ENTRY_BYTES: Final = 1 << 10
+"""Bytes that a version counts in addition to its text, so that the bytes also limit the number of versions."""
+
+REMOVED_BYTES_MAX: Final = 32 << 20
+"""Bytes that one message removes from the store, unless a single version has more: other writes wait meanwhile."""
+
+AUTHOR_CHARS_MAX: Final = 256
+"""Characters of the author of a version and of its origin; the rest is cut off."""
+
+FROM_FILE: Final = "file"
+OWNER_ORIGINS: Final = ("registration", "update", FROM_FILE)
+"""Origins of versions that the configuration's owner wrote."""
+
+
+class Removal(NamedTuple):
+    """Versions of an RM to be removed from the store: up to this number."""
+
+    rm: str
+    up_to: int
+
+
+@dataclass(slots=True)
+class VersionHistory:
+    """The versions of one RM, oldest first."""
+
+    entries: list[VersionEntry] = field(default_factory=list)
+
+    @property
+    def latest(self) -> VersionEntry | None:
+        return self.entries[-1] if self.entries else None
+
+    @property
+    def from_file(self) -> bool:
+        """Whether the latest version is from the watched file or changes one that is; True if the owner's version has
+        been removed.
+        """
+        owners = [one.origin for one in self.entries if one.origin in OWNER_ORIGINS]
+        return owners[-1] == FROM_FILE if owners else bool(self.entries)
+
+    def measure(self) -> int:
+        """Bytes of these versions: those with the same checksum share one text."""
+        return _measure(self.entries)
+
+
+def _measure(entries: Iterable[VersionEntry]) -> int:
+    sizes: dict[str, int] = {}
+    count = 0
+    for one in entries:
+        sizes[one.checksum] = max(one.size, sizes.get(one.checksum, 0))
+        count += 1
+    return sum(sizes.values()) + count * ENTRY_BYTES
+
+
+class ConfigVersions:
+    """The configuration versions of every RM.
+
+    A configuration has an *owner*: the RM that sends it, or the watched file. A change over REST has the owner's text
+    as its `base` and stays in force, also after restarts and registrations, until the owner sends another text.
+    """
+
+    def __init__(self, recorded: dict[str, VersionHistory] | None = None) -> None:
+        self._histories: dict[str, VersionHistory] = recorded or {}
+        self._sizes = {rm: history.measure() for rm, history in self._histories.items()}
+        """RM id to the bytes of its versions."""
+        self.may_exceed = True
+        """Whether the versions may be above a limit, as some have been added or an RM has become a former one."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of all versions."""
+        return sum(self._sizes.values())
+
+    def __len__(self) -> int:
+        """The number of RMs that have versions."""
+        return len(self._histories)
+
+    def history(self, rm: str) -> VersionHistory:
+        """The history of an RM; empty for a new one."""
+        return self._histories.get(rm, VersionHistory())
+
+    def find_changed(self, rm: str, own_checksum: str) -> VersionEntry | None:
+        """The version to use for an RM in place of its owner's text: the latest one, if that changes this text."""
+        latest = self.history(rm).latest
+        is_change = latest is not None and latest.base == own_checksum and latest.checksum != own_checksum
+        return latest if is_change else None
+
+    def build_next(self, rm: str, text: str, *, at_ns: int, author: str, origin: str, base: str) -> ConfigVersion:
+        """Build the next version; it counts once it is passed to `add_version`."""
+        latest = self.history(rm).latest
+        return ConfigVersion(
+            number=latest.number + 1 if latest else 1,
+            checksum=compute_checksum(text),
+            at_ns=at_ns,
+            author=author[:AUTHOR_CHARS_MAX],
+            origin=origin[:AUTHOR_CHARS_MAX],
+            base=base,
+            size=len(text.encode()),
+            config=text,
+        )
+
+    def add_version(self, rm: str, version: VersionEntry) -> None:
+        """Make a durable version the latest."""
+        history = self._histories.setdefault(rm, VersionHistory())
+        history.entries.append(msgspec.convert(version, VersionEntry, from_attributes=True))
+        self._sizes[rm] = history.measure()
+        self.may_exceed = True
+
+    def rebase(self, rm: str, base: str) -> bool:
+        """Set the base of the latest version to the owner's present text; whether that is a change."""
+        entries = self.history(rm).entries
+        if not entries or entries[-1].base == base:
+            return False
+        entries[-1] = replace(entries[-1], base=base)
+        return True
+
+    def mark_unreadable(self, rm: str) -> None:
+        """Note that the text of the latest version cannot be used: the same text then becomes another version."""
+        if entries := self.history(rm).entries:
+            entries[-1] = replace(entries[-1], checksum="")
+
+    # Limits ---------------------------------------------------------------------------------------------------------
+
+    def find_shortage(self, rm: str, size: int, kept: Collection[str], size_max: int) -> int:
+        """How many bytes are missing for a version of this size: beyond what stays of the RMs in `kept`, and the
+        version that it follows. 0 if there is room.
+        """
+        needed = size + ENTRY_BYTES + _measure(self.history(rm).entries[-1:])
+        needed += sum(_measure(self.history(one).entries[-2:]) for one in kept if one != rm)
+        return max(0, needed - size_max)
+
+    def plan_removals(self, kept: Collection[str], size_max: int) -> list[Removal]:
+        """Remove the versions above the limits; what to remove from the store. RMs in `kept` are registered, or about
+        to be; all versions together have at most `size_max` bytes.
+        """
+        self.may_exceed = False
+        removals: list[Removal] = []
+        for rm in kept:
+            if self._sizes.get(rm, 0) > VERSIONS_BYTES_MAX or len(self.history(rm).entries) > VERSIONS_MAX:
+                removals += self._shorten(rm, VERSIONS_BYTES_MAX)
+        former = sorted((rm for rm in self._histories if rm not in kept), key=self._order_of_former)
+        former_size, size = sum(self._sizes[rm] for rm in former), self.size
+        for count, rm in enumerate(former):
+            fits = len(former) - count <= RMS_MAX and former_size <= FORMER_BYTES_MAX and size <= size_max
+            if fits:
+                break
+            former_size, size = former_size - self._sizes[rm], size - self._sizes[rm]
+            removals += self._remove(rm, len(self._histories[rm].entries))
+        for rm in sorted(self._histories, key=lambda one: -self._sizes[one]):  # the largest gives room first
+            if size <= size_max:
+                break
+            before = self._sizes[rm]
+            removals += self._shorten(rm, before - (size - size_max))
+            size -= before - self._sizes.get(rm, 0)
+        return removals
+
+    def _order_of_former(self, rm: str) -> tuple[int, str]:
+        return self._histories[rm].entries[-1].at_ns, rm
+
+    def _shorten(self, rm: str, size_max: int) -> list[Removal]:
+        """Remove the oldest versions of an RM until they fit into this size, but never the latest two."""
+        entries = self._histories[rm].entries
+        count = max(0, len(entries) - VERSIONS_MAX)
+        while count < len(entries) - 2 and _measure(islice(entries, count, None)) > size_max:
+            count += 1
+        return self._remove(rm, count)
+
+    def _remove(self, rm: str, count: int) -> list[Removal]:
+        """Remove so many of the oldest versions of an RM."""
+        history = self._histories[rm]
+        gone, history.entries = history.entries[:count], history.entries[count:]
+        self._sizes[rm] = history.measure()
+        if not history.entries:
+            del self._histories[rm], self._sizes[rm]
+        return [Removal(rm, up_to) for up_to in _divide(gone)]
+
+
+def _divide(entries: Iterable[VersionEntry]) -> Iterator[int]:
+    """The last number of each step in which these versions are removed."""
+    number = size = 0
+    for one in entries:
+        if size and size + one.size > REMOVED_BYTES_MAX:
+            yield number
+            size = 0
+        number, size = one.number, size + one.size + ENTRY_BYTES
+    if number:
+        yield number
