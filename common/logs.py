@@ -16,6 +16,7 @@ from typing import Literal
 import msgspec
 
 from common.extra_config import base_level, logger_levels
+from common.terminal import clean, clean_output
 
 _log = logging.getLogger("core.process")
 
@@ -59,6 +60,16 @@ class JsonFormatter(logging.Formatter):
         return msgspec.json.encode(line).decode()
 
 
+class TextFormatter(logging.Formatter):
+    """Formats a record as one line, with its traceback after it. Texts of clients in it begin no line, and have no
+    effect on a terminal.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        record.msg, record.args = clean(record.getMessage()), None
+        return clean_output(super().format(record))
+
+
 def _encodable(text: str) -> str:
     """The text with escapes in place of what UTF-8 cannot express: parts of file names, for example."""
     return text.encode("utf-8", "backslashreplace").decode()
@@ -67,10 +78,10 @@ def _encodable(text: str) -> str:
 def configure_logging(process: str, level: str, line_format: Literal["text", "json"] = "text") -> None:
     """Log to standard error as this process."""
     text = f"%(asctime)s %(levelname)-7s {process} %(name)s: %(message)s"
-    logging.basicConfig(level=level.upper(), format=text, stream=sys.stderr)
+    logging.basicConfig(level=level.upper(), stream=sys.stderr)
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(JsonFormatter(process) if line_format == "json" else TextFormatter(text))
     if line_format == "json":
-        for handler in logging.getLogger().handlers:
-            handler.setFormatter(JsonFormatter(process))
         logging.captureWarnings(capture=True)
         sys.excepthook = _log_exception
         threading.excepthook = _log_thread_exception

@@ -4,6 +4,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from common.terminal import clean
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -15,6 +17,7 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
         Console().print(build_table(headings, rows))
         return
+    rows = [list(map(clean, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
     for row in (headings, *rows):
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
@@ -31,10 +34,16 @@ def build_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, title
     for heading in headings:
         table.add_column(heading, overflow="fold")
     for row in rows:
-        table.add_row(*map(Text, row))  # as Text, because values from users may contain rich markup
+        table.add_row(*(Text(clean(cell)) for cell in row))  # as Text, because cells may contain rich markup
     return table
 
 
 def write(line: str) -> None:
-    """Print a line."""
-    sys.stdout.write(line + "\n")
+    """Print a line, with empty lines before or after it. A line end within it is part of a name, and is escaped."""
+    text = line.strip("\n")
+    sys.stdout.write((line.replace(text, text.replace("\n", "\\x0a")) if "\n" in text else line) + "\n")
+
+
+def write_text(text: str) -> None:
+    """Print lines."""
+    sys.stdout.write(text + "\n")

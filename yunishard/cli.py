@@ -299,6 +299,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status. Help and wrong usage raise SystemExit, as in argparse."""
     if sys.stdout is None:  # the parent process closed it
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
+    if any(stream is not None and stream.isatty() for stream in (sys.stdout, sys.stderr)):
+        from common.terminal import protect_terminal
+
+        protect_terminal()
     try:
         try:
             return _run(sys.argv[1:] if argv is None else argv)
@@ -350,7 +354,10 @@ def _run(words: Sequence[str]) -> int:
         if error.filename is None:
             raise  # of standard output, see `main`
         text, status = f"{error.filename}: {(error.strerror or str(error)).lower()}", UNUSABLE
-    sys.stderr.write(f"{' '.join([PROGRAM, args.command, *vars(args).get('action', '').split()])}: {text}\n")
+    from common.terminal import clean_output
+
+    where = " ".join([PROGRAM, args.command, *vars(args).get("action", "").split()])
+    sys.stderr.write(f"{where}: {clean_output(text)}\n")
     return status
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from common.tables import print_table, write
+from common.terminal import clean
 from common.text_formats import format_count
 from common.units import format_seconds
 from partition_worker.engine.recording import list_everything
@@ -24,7 +25,7 @@ from partition_worker.journal.other_config import (
 )
 from partition_worker.journal.recorded_inputs import RecordedInputs, collect_inputs
 from partition_worker.journal.replay import replay_until, restore
-from partition_worker.journal.views import VIEWS, Replay, Source, format_time, make_printable
+from partition_worker.journal.views import VIEWS, Replay, Source, format_time
 from partition_worker.recovery import Recovery
 
 QUEUES_SHOWN: Final = 20
@@ -161,7 +162,7 @@ def _print_differences(differences: list[Difference], limit: int | None) -> None
     shown = differences[: (DIFFERENCES_SHOWN if limit is None else limit) or len(differences)]
     is_one = len(differences) == 1
     write(f"\n{format_count(len(differences), 'ask')} {'differs' if is_one else 'differ'}:\n")
-    rows = [(make_printable(one.ask), make_printable(one.application), make_printable(one.text)) for one in shown]
+    rows = [(clean(one.ask), clean(one.application), clean(one.text)) for one in shown]
     print_table(("ask", "application", "with the other configuration"), rows)
     if len(shown) < len(differences):
         write(f"and {len(differences) - len(shown)} more (--limit 0 prints all)")

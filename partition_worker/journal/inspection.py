@@ -16,7 +16,8 @@ from msgspec.structs import asdict
 from common.journal_messages import Step
 from common.messages import Header, Message
 from common.rm_messages import AllocationResponse
-from common.tables import print_table, write
+from common.tables import print_table, write, write_text
+from common.terminal import clean
 from common.wire import WireError, decode_body
 from deploy.settings import resolve_settings
 from partition_worker.engine.durable_records import AllocationRecord
@@ -35,7 +36,6 @@ from partition_worker.journal.views import (
     describe_changes,
     format_time,
     format_value,
-    make_printable,
     read_all,
     summarize,
     trace_object,
@@ -186,7 +186,7 @@ def print_trace(source: Source, args: argparse.Namespace) -> None:
     """
     replay = Replay(source, notify)
     entries = trace_object(replay, args.name)
-    name, extent = make_printable(args.name), f"the journal {describe_extent(replay)}"
+    name, extent = clean(args.name), f"the journal {describe_extent(replay)}"
     if not entries:
         raise OSError(f"nothing about {name}: {extent}")
     shown = entries if args.last is None else entries[max(0, len(entries) - args.last) :]
@@ -197,18 +197,18 @@ def print_trace(source: Source, args: argparse.Namespace) -> None:
         if args.json:
             print_json(entry)
         else:
-            write(_format_entry(entry))
+            write_text(_format_entry(entry))
 
 
 def _format_entry(entry: Entry) -> str:
-    lines = [f"{one.kind} {make_printable(one.name)}: {describe_change(one)}" for one in entry.changes]
+    lines = [f"{one.kind} {clean(one.name)}: {describe_change(one)}" for one in entry.changes]
     if len(lines) > CHANGES_SHOWN:
         lines[CHANGES_SHOWN:] = [f"and {len(lines) - CHANGES_SHOWN} more (--json prints all)"]
     for sent in entry.sent:
         end = "not acknowledged"
         if sent.acknowledged is not None:
             end = f"acknowledged by step {sent.acknowledged[0]}, {format_time(sent.acknowledged[1])}"
-        lines.append(f"sent {sent.kind} {sent.number} ({make_printable(', '.join(sent.parts))}), {end}")
+        lines.append(f"sent {sent.kind} {sent.number} ({clean(', '.join(sent.parts))}), {end}")
     return "\n    ".join((f"\n{format_time(entry.time)}  step {entry.step}  {entry.what}", *lines))
 
 
@@ -225,8 +225,8 @@ def show_poisons(source: Source, args: argparse.Namespace) -> None:
             print_json({"file": str(path), "reason": kept.reason, "message": _expand_message(kept.message)})
             continue
         header = kept.message.header
-        summary = f"{header.kind}  RM {header.rm or '-'}  sequence {header.seq or '-'}  {path}"
-        sys.stdout.write(f"{format_time(kept.message.at)}  {summary}\n    {kept.reason}\n")
+        summary = f"{header.kind}  RM {clean(header.rm) or '-'}  sequence {header.seq or '-'}  {path}"
+        sys.stdout.write(f"{format_time(kept.message.at)}  {summary}\n    {clean(kept.reason)}\n")
     if path is None and not args.json:
         sys.stdout.write("no message is quarantined\n")
 

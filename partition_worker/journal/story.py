@@ -18,6 +18,7 @@ from common.reasons import Reason
 from common.rest_explain import ExplanationView
 from common.rm_messages import AllocationResponse
 from common.tables import write
+from common.terminal import clean
 from common.text_formats import format_count
 from common.units import format_resources, format_seconds
 from common.wire import WireError, decode_body
@@ -35,7 +36,7 @@ from partition_worker.engine.durable_records import (
 from partition_worker.engine.explain.explanations import explain_ask
 from partition_worker.journal.inspection import describe_extent, print_json
 from partition_worker.journal.replay import restore
-from partition_worker.journal.views import SNAPSHOT, Change, Replay, Source, format_time, make_printable
+from partition_worker.journal.views import SNAPSHOT, Change, Replay, Source, format_time
 from partition_worker.recovery import Recovery
 
 EXPLAINED_MAX: Final = 12
@@ -335,9 +336,9 @@ def print_story(source: Source, args: argparse.Namespace) -> None:
     """
     story, replay = tell_story(source, args.ask, with_reasons=args.reasons)
     if not story.entries:
-        raise OSError(f"nothing about ask {make_printable(args.ask)}: the journal {describe_extent(replay)}")
+        raise OSError(f"nothing about ask {clean(args.ask)}: the journal {describe_extent(replay)}")
     for entry in story.entries:
         if args.json:
             print_json(entry)
         else:
-            write(f"{format_time(entry.time)}  {make_printable(entry.text)}")
+            write(f"{format_time(entry.time)}  {clean(entry.text)}")

@@ -19,7 +19,7 @@ from common.config.model import QueueConfig, ResourcesConfig, parse_amounts
 from common.journal_messages import SentMessage, Step
 from common.messages import Message, Resources
 from common.resources import CORES, add_to
-from common.text_formats import quote
+from common.terminal import clean
 from common.wire import WireError, decode_body
 from partition_worker.engine import durable_records
 from partition_worker.engine.application import ENDED
@@ -397,7 +397,7 @@ def describe_changes(changes: Iterable[Change]) -> str:
         words[one.kind, one.name] = text if known in (None, "updated") else known
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     for (kind, name), text in words.items():
-        groups[kind, text].append(make_printable(name))
+        groups[kind, text].append(clean(name))
     return "; ".join(f"{kind} {_join(names)}: {text}".replace(" :", ":") for (kind, text), names in groups.items())
 
 
@@ -415,8 +415,8 @@ def format_value(name: str, value: object) -> str:
     if name == "entered" and isinstance(value, list):
         return ", ".join(f"{state} {format_time(ns / 1e9)}" for ns, state in value)
     if isinstance(value, dict):
-        return ", ".join(f"{make_printable(kind)} {_format_amount(kind, n)}" for kind, n in sorted(value.items()))
-    return make_printable(msgspec.json.encode(value).decode() if isinstance(value, list) else str(value))
+        return ", ".join(f"{clean(kind)} {_format_amount(kind, n)}" for kind, n in sorted(value.items()))
+    return clean(msgspec.json.encode(value).decode() if isinstance(value, list) else str(value))
 
 
 def _format_amount(kind: str, amount: object) -> str:
@@ -425,12 +425,7 @@ def _format_amount(kind: str, amount: object) -> str:
     if isinstance(amount, int) and kind == "memory":
         power = min(max(0, amount.bit_length() - 1) // 10, len(_UNITS) - 1)
         return f"{amount / (1 << 10 * power):.4g}{_UNITS[power]}"
-    return make_printable(str(amount))
-
-
-def make_printable(text: str) -> str:
-    """Quote a text that a terminal would interpret."""
-    return text if text.isprintable() else quote(text)
+    return clean(str(amount))
 
 
 def format_time(at: float) -> str:

@@ -100,7 +100,7 @@ def test_warnings_and_what_ends_a_process_or_thread_are_lines_too() -> None:
 
 def test_text_is_for_people() -> None:
     lines = run_defective("text")
-    assert lines[0].endswith("INFO    broker core.broker: one")
+    assert lines[0].endswith("INFO    broker core.broker: one\\x0atwo \\udcff")
     assert lines[-1] == "OSError: no room"
 
 

@@ -41,6 +41,11 @@ class Terminal:
         self._pid = 0
         return os.waitstatus_to_exitcode(status)
 
+    @property
+    def seen(self) -> str:
+        """What it has written and no call has waited for."""
+        return self._seen.decode(errors="surrogateescape")
+
     def types(self, text: str) -> None:
         os.write(self._fd, text.encode())
 

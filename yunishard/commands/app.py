@@ -11,10 +11,11 @@ from typing import Final
 
 from common.table_definitions import TABLES
 from common.tables import write
+from common.terminal import clean
 from common.units import UNKNOWN, format_ago, format_resources, format_seconds, format_time
 from yunishard.cli import PROGRAM, CommandFailed
 from yunishard.commands.console import Action, add_action_table
-from yunishard.commands.display import QUIET, Screen, Text, clean, color_state, draw_amounts, draw_facts, draw_heading
+from yunishard.commands.display import QUIET, Screen, Text, color_state, draw_amounts, draw_facts, draw_heading
 from yunishard.commands.listing import (
     AGE,
     AMOUNTS,

@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from common.tables import write
+from common.tables import write_text
 from common.text_formats import describe_file_error
 from common.units import format_bytes
 from yunishard.cli import CommandFailed, CommandUnusable, HelpFormatter
@@ -62,7 +62,7 @@ def config_directory() -> Path:
 
 def print_json(document: object) -> None:
     """Print a JSON document."""
-    write(json.dumps(document, indent=2, ensure_ascii=False))
+    write_text(json.dumps(document, indent=2, ensure_ascii=False))
 
 
 def format_file_name(file: str) -> str:

@@ -26,7 +26,7 @@ import msgspec
 from common import curve_keys
 from common.folders import lock_folder
 from common.names import is_person, parse_rm_ids
-from common.tables import print_table, write
+from common.tables import print_table, write, write_text
 from common.text_formats import parse_duration
 from common.token_keys import TokenKeyError, read_token_keys, write_secret
 from yunishard.cli import CommandFailed, CommandUnusable
@@ -152,7 +152,7 @@ def _revoke_key(args: argparse.Namespace) -> None:
         if not messages:
             raise CommandFailed(f"{file} has no key that {args.key!r} stands for (`yunishard keys list` shows all)")
         lines[:] = kept
-    write("\n".join(messages))
+    write_text("\n".join(messages))
 
 
 def _remaining_rm_ids(entry: curve_keys.AllowedKey, revoked: str) -> tuple[str, ...]:

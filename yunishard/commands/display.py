@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Final, NamedTuple
 
+from common.terminal import clean
 from common.units import UNKNOWN, format_figure, list_kinds
 
 GOOD: Final = "32"
@@ -79,13 +80,6 @@ class Screen:
     def paint(self, text: str, colour: str) -> str:
         """Return the text with a colour, if this has colours."""
         return f"\x1b[{colour}m{text}\x1b[0m" if colour and self.has_colours and text else text
-
-
-def clean(text: str) -> str:
-    """Return the text with control characters as escapes: it is one line, and moves no cursor."""
-    if text.isprintable():
-        return text
-    return "".join(one if one.isprintable() else f"\\x{ord(one):02x}" for one in text)
 
 
 def color_state(state: str) -> Cell:
@@ -168,9 +162,9 @@ def _width(text: str) -> int:
     """Return the number of character cells: two for wide characters of East Asian scripts, none for combining ones."""
     if text.isascii():
         return len(text)
-    from unicodedata import combining, east_asian_width
+    from unicodedata import category, east_asian_width
 
-    return sum(0 if combining(one) else 2 if east_asian_width(one) in "WF" else 1 for one in text)
+    return sum(0 if category(one) in ("Mn", "Me") else 2 if east_asian_width(one) in "WF" else 1 for one in text)
 
 
 def _cut(text: str, width: int) -> str:
@@ -190,7 +184,7 @@ def draw_facts(screen: Screen, facts: Iterable[tuple[str, Text]]) -> list[str]:
     lines = []
     for name, value in shown:
         text, colour = value if isinstance(value, Cell) else (value, "")
-        lines.append(screen.paint(name.ljust(width), QUIET) + screen.paint(clean(text), colour))
+        lines.append(screen.paint(clean(name).ljust(width), QUIET) + screen.paint(clean(text), colour))
     return lines
 
 
@@ -209,7 +203,7 @@ def _figure(kind: str, amount: Mapping[str, int]) -> str:
 
 def draw_heading(screen: Screen, text: str) -> list[str]:
     """Return the lines between two parts: an empty one and a heading."""
-    return ["", screen.paint(text, STRONG)]
+    return ["", screen.paint(clean(text), STRONG)]
 
 
 # Bars -----------------------------------------------------------------------------------------------------------------

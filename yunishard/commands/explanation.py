@@ -16,8 +16,9 @@ from msgspec import structs
 
 from common.reasons import MEANINGS, Reason
 from common.rest_explain import CheckView, ExplanationView, RemedyView
+from common.terminal import clean
 from common.units import format_amount, format_seconds
-from yunishard.commands.display import BAD, GOOD, QUIET, STRONG, WARNING, Screen, clean, draw_heading, draw_table
+from yunishard.commands.display import BAD, GOOD, QUIET, STRONG, WARNING, Screen, draw_heading, draw_table
 
 REMEDIES_OF_ASK: Final = 2
 """Remedies shown for each of several asks; the explanation of the ask has all."""

@@ -21,10 +21,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from common.tables import write
+from common.tables import write_text
+from common.terminal import clean, clean_output, write_control
 from common.units import NONE, UNKNOWN, format_ago, format_resources, format_time, list_kinds
 from yunishard.cli import PROGRAM, CommandFailed, CommandUnusable, parse_whole, suggest
-from yunishard.commands.display import QUIET, Cell, Screen, Text, clean, color_state, draw_heading, draw_table
+from yunishard.commands.display import QUIET, Cell, Screen, Text, color_state, draw_heading, draw_table
 
 Row = dict[str, object]
 """A row by the names of its columns."""
@@ -439,7 +440,7 @@ def repeat(args: argparse.Namespace, draw: Callable[[Screen], list[str]]) -> int
             _write_lines(lines)
             sys.stdout.flush()
             lines = _draw_later(draw, period_s)
-    sys.stdout.write("\x1b[?25l\x1b[?7l\x1b[2J")  # without the cursor, long lines cut, on an empty screen
+    write_control("\x1b[?25l\x1b[?7l\x1b[2J")  # without the cursor, long lines cut, on an empty screen
     try:
         failure = ""
         while True:
@@ -450,7 +451,7 @@ def repeat(args: argparse.Namespace, draw: Callable[[Screen], list[str]]) -> int
             except CommandFailed as failed:
                 failure = str(failed)
     finally:
-        sys.stdout.write("\x1b[?7h\x1b[?25h\n")
+        write_control("\x1b[?7h\x1b[?25h\n")
         sys.stdout.flush()
 
 
@@ -473,13 +474,13 @@ def _redraw(screen: Screen, lines: Sequence[str], period_s: float, failure: str)
     shown = [top, "", *lines]
     if len(shown) > room:
         shown = [*shown[: room - 1], screen.paint(f"{len(shown) - room + 1} more lines", QUIET)]
-    sys.stdout.write("\x1b[H" + "".join(f"{line}\x1b[K\n" for line in shown) + "\x1b[J")
+    write_control("\x1b[H" + "".join(f"{clean_output(line)}\x1b[K\n" for line in shown) + "\x1b[J")
     sys.stdout.flush()
 
 
 def _write_lines(lines: Sequence[str]) -> None:
     if lines:
-        write("\n".join(lines))
+        write_text("\n".join(lines))
 
 
 def quiet(text: str) -> Cell:

@@ -7,8 +7,9 @@ from typing import Final
 
 from common.rest_placement import PlacementExplanationView, PlacementLimitView, PlacementRuleView, RuleOutcome
 from common.rest_views import FilterView
+from common.terminal import clean
 from common.units import format_resources
-from yunishard.commands.display import BAD, GOOD, QUIET, STRONG, WARNING, Screen, Text, clean, draw_facts, draw_heading
+from yunishard.commands.display import BAD, GOOD, QUIET, STRONG, WARNING, Screen, Text, draw_facts, draw_heading
 from yunishard.commands.explanation import draw_mark, wrap
 
 _OUTCOMES: Final[dict[RuleOutcome, tuple[str, str]]] = {

@@ -19,6 +19,7 @@ from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Static, TabbedContent, TabPane
 
 from common.rest_explain import ExplanationView
+from common.terminal import clean
 from common.units import format_figure, format_percent, list_kinds
 from yunishard.cli import CommandFailed
 from yunishard.commands.display import (
@@ -30,7 +31,6 @@ from yunishard.commands.display import (
     Cell,
     Screen,
     Text,
-    clean,
     draw_amounts,
     draw_bar,
     draw_facts,
@@ -181,7 +181,7 @@ class TablePane(Vertical):
         columns = [one for one in self.spec.columns(frame) if not (one.is_wide and is_narrow)]
         keys = [as_text(row.get(self.spec.key)) for row in self.listing.rows]
         cells = [[to_rich(column.cell(row, frame)) for column in columns] for row in self.listing.rows]
-        if [one.heading for one in columns] != self._headings or keys != self._keys:
+        if [clean(one.heading) for one in columns] != self._headings or keys != self._keys:
             self._replace_rows(columns, keys, cells)
         else:
             self._change_cells(cells)
@@ -196,11 +196,11 @@ class TablePane(Vertical):
     def _replace_rows(self, columns: Sequence[TopColumn], keys: list[str], cells: list[list[RichText]]) -> None:
         table, at = self.table, self.selected_key
         top = table.scroll_y
-        headings = [one.heading for one in columns]
+        headings = [clean(one.heading) for one in columns]
         table.clear(columns=headings != self._headings)
         if headings != self._headings:
             self._headings = headings
-            table.add_columns(*headings)
+            table.add_columns(*map(RichText, headings))  # a string may contain markup
         for key, row in zip(keys, cells, strict=True):
             table.add_row(*row, key=key)
         for number, column in enumerate(table.columns.values()):  # at once: measuring them later may not happen

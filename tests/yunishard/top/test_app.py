@@ -9,6 +9,7 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 
 from tests.yunishard.commands.fake_web import FakeWeb, web
+from tests.yunishard.hostile import HOSTILE, find_effects
 from yunishard.commands.rest import Rest
 from yunishard.top.app import TextScreen, TopApp
 from yunishard.top.views import ROWS_MAX
@@ -121,6 +122,24 @@ def test_the_queues_are_shown_first_as_a_tree_with_totals(fake: FakeWeb) -> None
         assert all(len(line) <= 80 for line in top.text.splitlines())
 
     run(fake, test)
+
+
+def test_texts_of_clients_do_not_act_on_the_terminal(fake: FakeWeb) -> None:
+    rows = [[HOSTILE, HOSTILE, {HOSTILE: 1}, {}, {HOSTILE: 2}, {}, 2, 0]]
+    fake.says(table("queues", sort="queue"), {**QUEUES, "rows": rows, "total": 1, "resources": [HOSTILE]})
+    fake.says(table("applications", sort="-pending"), applications(HOSTILE))
+    headings: list[str] = []
+
+    async def test(top: Top) -> None:
+        await top.shows("1 queue")
+        headings.extend(str(one.label) for one in top.app.pane.table.columns.values())
+        shown = top.text
+        await top.press("2")
+        await top.shows("1 application")
+        assert not find_effects("\n".join([*headings, shown, top.text]))
+
+    run(fake, test, size=(160, 24))
+    assert any("TITLE" in heading for heading in headings)
 
 
 def test_only_the_visible_table_is_requested(fake: FakeWeb) -> None:
