@@ -68,7 +68,7 @@ differential: setup ## compare with the reference, which needs Go: AREAS= TRACES
 chaos: setup ## kill the processes of a running system at random: SEED= BLOWS= ASKS=
 	$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(BLOWS),--blows $(BLOWS)) $(if $(ASKS),--asks $(ASKS))
 
-cluster-chaos: setup ## fail hosts, links and database servers of a cluster in namespaces (five minutes): SEED= FAULTS= ASKS= FROM= (a commit)
+cluster-chaos: setup ## fail hosts, links and database servers of a cluster in namespaces (ten minutes): SEED= FAULTS= ASKS= FROM= (a commit)
 	$(BIN)/python -m tests.cluster $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS)) $(if $(ASKS),--asks $(ASKS)) \
 		$(if $(FROM),--upgrade-from $(FROM))
 

@@ -18,16 +18,17 @@ from tests.upgrade.builds import CommitUnavailable, export_commit
 
 ABOUT: Final = f"""\
 Three hosts and two database servers, each in namespaces of its own, joined by a bridge. Hosts and servers lose their
-power, links are cut one way and both, processes are killed and stopped, while three resource managers submit asks; then
-each host is drained and restarted. Every ask must be allocated exactly once, and in the end resource managers, REST of
-each host and journals must agree. Partitions of a lost host must decide again within {LOST_HOST_MAX_S:g} s, and those
-of a drained host must pause for less than {MOVE_MAX_S:g} s. It needs root or user namespaces, iproute2 and util-linux.
+power, links are cut one way and both, processes are killed and stopped, hosts are cloned, the database gets hostile
+settings and another time, while three resource managers submit asks; then each host is drained and restarted. Every ask
+must be allocated exactly once, and in the end resource managers, REST of each host and journals must agree. Partitions
+of a lost host must decide again within {LOST_HOST_MAX_S:g} s, and those of a drained host must pause for less than
+{MOVE_MAX_S:g} s. It needs root or user namespaces, iproute2 and util-linux.
 The exit status is 1 if anything is wrong, and 2 if it cannot run here."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=ABOUT)
-    parser.add_argument("--faults", type=int, default=40, help="(default: 40)")
+    parser.add_argument("--faults", type=int, help="how many (default: each once)")
     parser.add_argument("--only", metavar="NAME", nargs="+", help="only these, such as 'crash host'")
     parser.add_argument("--restarts", type=int, default=3, help="hosts that are drained and restarted (default: 3)")
     parser.add_argument("--asks", type=int, default=50_000, help="at least, in all (default: 50000)")
@@ -49,7 +50,7 @@ def main() -> int:
     known = patroni.FAULTS if args.patroni else faults.FAULTS
     if args.only:
         known = tuple({one.sort: one for one in known if one.sort in args.only}.values())
-    planned = faults.plan(known, args.faults, rng)
+    planned = faults.plan(known, len(known) if args.faults is None else args.faults, rng)
 
     def make(folder: Path) -> Cluster:
         folder.chmod(0o755)  # servers have a user of their own

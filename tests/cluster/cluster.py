@@ -5,13 +5,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
+import msgspec
 import psycopg
 
+from deploy.supervisor import CANNOT_START
 from tests.cluster.database import Database
 from tests.cluster.hosts import CLUSTER, YUNISHARD, Host
 from tests.cluster.network import Machine, Network
 
 HOSTS: Final = ("a", "b", "c")
+SPARE: Final = "spare"
+"""A machine on which nothing runs, until it is made a clone of another one."""
 
 MakeDatabase = Callable[[Sequence[Machine], Path], Database]
 
@@ -26,18 +30,49 @@ class Cluster:
     ) -> None:
         self.folder = folder
         machines = [Machine(name, number) for number, name in enumerate(HOSTS, 1)]
+        self._spare = Machine(SPARE, len(HOSTS) + 1)
         self._servers = [Machine(name, number) for number, name in enumerate(servers, 11)]
-        self._network = Network([*machines, *self._servers])
+        self._network = Network([*machines, self._spare, *self._servers])
         self.database = make_database(self._servers, folder)
         self._keys = folder / "keys"
-        self.hosts = [Host(one, folder, self._list_arguments(one), sources=sources) for one in machines]
+        self.hosts = [Host(one, folder, self._list_arguments(one, one.name), sources=sources) for one in machines]
 
-    def _list_arguments(self, machine: Machine) -> tuple[str, ...]:
+    def _list_arguments(self, machine: Machine, name: str) -> tuple[str, ...]:
         return (
-            *("--store", self.database.dsn, "--host-name", machine.name),
+            *("--store", self.database.dsn, "--host-name", name),
             *("--cluster-address", f"tcp://{machine.address}:{CLUSTER}"),
-            *("--cluster-keys", str(self._keys / machine.name)),
+            *("--cluster-keys", str(self._keys / name)),
         )
+
+    def run_clone(self, host: Host) -> str:
+        """Start a copy of a host on another machine, with its state, name and keys; its log, once it has ended.
+
+        Raises:
+            OSError: it does not end, or not because it is refused.
+        """
+        clone = Host(self._spare, self.folder, self._list_arguments(self._spare, host.name), sources=host.sources)
+        try:
+            clone.copy_state(host)
+            clone.start()
+            status = clone.wait_for_end()
+            if status != CANNOT_START or clone.is_ready:
+                raise OSError(f"a clone of {host.name} ended with status {status}:\n{clone.log[-3000:]}")
+            return clone.log
+        finally:
+            clone.remove()
+
+    def connect(self) -> "psycopg.Connection[tuple[object, ...]]":
+        """A connection to the primary, which takes effect whatever is set for the database."""
+        options = "-c statement_timeout=0 -c transaction_timeout=0 -c lock_timeout=0"
+        where = {"connect_timeout": 2, "target_session_attrs": "read-write", "options": options}
+        return psycopg.connect(self.database.dsn, autocommit=True, **where)  # type: ignore[arg-type]
+
+    def read_leader(self) -> tuple[str, int]:
+        """The host whose broker leads, and its epoch."""
+        with self.connect() as connection:
+            row = connection.execute("SELECT holder, epoch FROM leases WHERE name = 'broker'").fetchone()
+        assert row is not None
+        return msgspec.convert(row, tuple[str, int])
 
     def __enter__(self) -> Self:
         self._network.__enter__()
@@ -72,10 +107,7 @@ class Cluster:
     @property
     def leader(self) -> Host:
         """The host whose broker leads."""
-        with psycopg.connect(self.database.dsn + "?connect_timeout=2&target_session_attrs=read-write") as connection:
-            row = connection.execute("SELECT holder FROM leases WHERE name = 'broker'").fetchone()
-        assert row is not None
-        return self.host(str(row[0]))
+        return self.host(self.read_leader()[0])
 
     def host(self, name: str) -> Host:
         return next(host for host in self.hosts if host.name == name)

@@ -12,8 +12,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from tests.cluster.cluster import Cluster
+from tests.cluster.database import NAME
 from tests.cluster.hosts import SUPERVISOR, Host
 from tests.cluster.network import Machine, cut, heal
+from tests.common.test_postgres_sessions import REPLACED
+from tests.postgres import USER
 
 Heal = Callable[[], None]
 Strike = Callable[[Cluster, Host], Heal]
@@ -86,6 +89,26 @@ def stop(role: str) -> Strike:
         return lambda: _signal(stopped, signal.SIGCONT)
 
     return strike
+
+
+def clone_host(cluster: Cluster, host: Host) -> Heal:
+    """Start a copy of the machine of a host that runs. It is refused, and changes nothing."""
+    check = _keep(cluster)
+    log = cluster.run_clone(host)
+    if "this machine or its state directory is a copy" not in log:
+        raise OSError(f"a clone of {host.name} was not refused as such:\n{log[-3000:]}")
+    return check
+
+
+def _keep(cluster: Cluster) -> Heal:
+    """Return a check that the same broker leads as now, and all partitions are where they are now."""
+    leader, places = cluster.read_leader(), cluster.places
+
+    def check() -> None:
+        if (leader, places) != (now := (cluster.read_leader(), cluster.places)):
+            raise OSError(f"something has moved: {leader} leads, {places}; now {now}")
+
+    return check
 
 
 # Links ----------------------------------------------------------------------------------------------------------------
@@ -166,6 +189,43 @@ def hang_primary(cluster: Cluster, _: Host) -> Heal:
     return go_on
 
 
+def jump_clock(cluster: Cluster, _: Host) -> Heal:
+    """The clock of the database jumps by an hour: what it has stored is from another time. Nothing moves."""
+    check = _keep(cluster)
+    for sign in random.sample((1, -1), 2):
+        with cluster.connect() as connection:
+            shift = f"{sign} * interval '1 hour'"
+            connection.execute(f"UPDATE leases SET expires_at = expires_at + {shift} WHERE expires_at > 'epoch'")
+            connection.execute(f"UPDATE hosts SET heartbeat = heartbeat + {shift}")
+    return check
+
+
+def set_hostile(number: int) -> Strike:
+    """Set parameters of the database or of the role on which statements could depend, and end all sessions and all
+    workers: each claims its journal again with them.
+    """
+
+    def strike(cluster: Cluster, _: Host) -> Heal:
+        scope = f"ROLE {USER} IN DATABASE {NAME}" if number % 2 else f"DATABASE {NAME}"
+        with cluster.connect() as connection:
+            for name, value in REPLACED[number].items():
+                if name == "temp_file_limit":  # without index scans, a journal is sorted in a file
+                    continue
+                connection.execute(f"ALTER {scope} SET {name} = {value if name == 'search_path' else repr(value)}")
+            others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            connection.execute(f"SELECT pg_terminate_backend(pid) {others}")
+        for one in cluster.hosts:
+            kill("partition_worker")(cluster, one)
+
+        def reset() -> None:
+            with cluster.connect() as connection:
+                connection.execute(f"ALTER {scope} RESET ALL")
+
+        return reset
+
+    return strike
+
+
 def _signal(processes: Sequence[int], what: signal.Signals) -> None:
     for number in processes:
         with suppress(ProcessLookupError):
@@ -206,6 +266,9 @@ FAULTS: Final[Sequence[Fault]] = (
     Fault(sort="cut off primary", strike=cut_off_primary),
     *(Fault(sort="crash standby", strike=crash_standby, is_survived=False),) * 2,
     Fault(sort="hang primary", strike=hang_primary, is_survived=False),
+    *(Fault(sort="clone host", strike=clone_host, target=one) for one in (LEADER, ANY)),
+    *(Fault(sort="clock of the database jumps", strike=jump_clock),) * 2,
+    *(Fault(sort="hostile settings", strike=set_hostile(number)) for number in range(len(REPLACED))),
 )
 """The faults of a whole run."""
 

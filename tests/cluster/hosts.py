@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -108,6 +109,30 @@ class Host:
         status = self._up.wait(STOP_MAX_S)
         if status != 0:
             raise OSError(f"host {self.name} ended with status {status}:\n{self.log[-3000:]}")
+
+    def copy_state(self, other: "Host") -> None:
+        """Become a copy of another host, which may run."""
+        shutil.copytree(
+            other._folder / "state", self._folder / "state", ignore=shutil.ignore_patterns("*.sock", "*.new")
+        )
+
+    def wait_for_end(self) -> int:
+        """Wait until it has ended; the exit status.
+
+        Raises:
+            OSError: it does not end in time.
+        """
+        assert self._up is not None
+        try:
+            return self._up.wait(READY_MAX_S)
+        except subprocess.TimeoutExpired:
+            raise OSError(f"{self.name} does not end:\n{self.log[-3000:]}") from None
+
+    def remove(self) -> None:
+        """Turn its machine off and on, and remove all that it keeps."""
+        self.crash()
+        self.machine.boot()
+        shutil.rmtree(self._folder)
 
     def crash(self) -> None:
         """Turn its machine off."""
