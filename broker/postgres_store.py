@@ -25,6 +25,7 @@ from common.messages import INT64_MAX
 from common.names import BROKER
 from common.postgres import Connection, Database, OutcomeUnknown, delete_journal
 from common.postgres_leases import read_lease
+from common.repeated_failure import RepeatedFailure
 
 SETTLE_INTERVAL_S: Final = 0.5
 """Pause between two attempts to find out the outcome of a write."""
@@ -47,6 +48,8 @@ class PostgresStore(Store):
         self._database = Database(store, "broker")
         self._writes = 0
         """Of this broker, also those that failed."""
+        self._failure = RepeatedFailure()
+        """To find out the outcome of a write."""
         try:
             self.read_incarnation()
         except OSError:
@@ -103,9 +106,11 @@ class PostgresStore(Store):
                     query = "UPDATE leases SET epoch = epoch WHERE name = %s RETURNING epoch, writes"
                     row = connection.execute(query, (_LEASE,)).fetchone()
             except OSError as error:
-                _log.warning("the outcome of a write is not known yet: %s", error)
+                if self._failure.is_news(str(error), time.monotonic()):
+                    _log.warning("the outcome of a write is not known yet: %s", error)
                 time.sleep(SETTLE_INTERVAL_S)
                 continue
+            self._failure.is_over()
             epoch, writes = msgspec.convert(row, tuple[int, int]) if row else (0, 0)
             self._check_epoch(epoch)
             return writes if epoch == self.incarnation else 0

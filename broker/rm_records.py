@@ -20,6 +20,7 @@ from broker.state import BrokerState
 from common.control_messages import ConfigVersion, ManagerRecord, ProbeRecord, Recorded
 from common.messages import Header
 from common.names import RECORD
+from common.repeated_failure import RepeatedFailure
 from common.rm_messages import Refused
 from common.wire import NEVER, Outgoing, make_outgoing
 
@@ -78,6 +79,7 @@ class RmPersistence:
         self._held: dict[str, list[Outgoing]] = {}
         """RM id to the messages that wait for its record; all and only RMs whose record is not durable."""
         self._numbers = 0
+        self._failure = RepeatedFailure()
         if problem:
             self._count_write(problem, now)
 
@@ -119,14 +121,18 @@ class RmPersistence:
                 self._durable[rm] = record
         return True
 
-    def schedule_retry(self, rm: str, problem: str) -> None:
+    def schedule_retry(self, rm: str) -> None:
         """Retry a failed write of something that has already happened."""
-        self._state.warnings.append(f"changes of RM {rm} cannot be recorded now, and are tried again: {problem}")
         self._failed[rm] = None
 
     def _count_write(self, problem: str, now: float) -> None:
         self.problem, self.deadline = problem, now + RETRY_S if problem or self._failed else NEVER
         self._state.counters.record_writes["refused" if problem else "durable"] += 1
+        if problem and self._failure.is_news(problem, now):
+            what = "changes of resource managers cannot be recorded now, and are tried again each second"
+            self._state.warnings.append(f"{what}: {problem}")
+        elif not problem and not self._failed and self._failure.is_over():
+            self._state.notes.append("changes of resource managers can be recorded again")
 
     def retry_due(self, now: float) -> list[Outgoing]:
         """Mark the RMs whose write failed as changed, or probe the file if there are none."""

@@ -217,7 +217,7 @@ class BrokerMachine:
         if change is not None and change.recording == recorded.number:
             return self._changes.complete(change, recorded, now)
         if recorded.problem:
-            self._persistence.schedule_retry(rm, recorded.problem)
+            self._persistence.schedule_retry(rm)
         return []
 
     def _report_workers(self) -> list[Outgoing]:

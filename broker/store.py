@@ -204,15 +204,8 @@ def execute(store: Store, message: Outgoing, problem: str = "") -> Incoming:
         case unknown:
             raise TypeError(unknown)
     _, problem = _attempt(write, problem)
-    if problem:
-        what = (
-            f"changes of RM {rm}"
-            if rm
-            else f"the end of {header.partition}"
-            if header.partition
-            else "the broker's start"
-        )
-        _log.warning("%s could not be recorded: %s", what, problem)
+    if problem and header.partition:  # the machine logs the others, which are tried again
+        _log.warning("the end of %s could not be recorded: %s", header.partition, problem)
     recorded = Recorded(number=number, problem=problem)
     return Incoming(RECORD, Header(kind="Recorded", rm=rm if number else ""), encode_body(recorded))
 

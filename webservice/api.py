@@ -24,6 +24,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from common.repeated_failure import RepeatedFailure
 from common.settings import PROXY, Settings
 from webservice.api_document import routes
 from webservice.audit import FAILED_A_MINUTE_MAX, Entry
@@ -87,6 +88,7 @@ class Api:
         self.services = Services(broker, settings, control.audit)
         self._control = control
         self._audit = control.audit
+        self._audit_failure = RepeatedFailure()
         self._cors = control.cors
         self._routes = routes(debug=settings.debug)
         self._gzip = GzipCache()
@@ -268,9 +270,12 @@ class Api:
                 await self._audit.write(entry)
             except OSError as error:
                 entry.outcome = ""
-                _log.error("no change is made: %s", error)
+                if self._audit_failure.is_news(str(error), time.monotonic()):
+                    _log.error("no change is made: %s", error)
                 text = f"Nothing was changed, as the audit log cannot be written: {error}; solve that, then try again"
                 raise RequestError(503, text) from None
+            if self._audit_failure.is_over():
+                _log.info("the audit log can be written again")
 
     async def _end_change(self, entry: Entry, request: Request) -> None:
         if entry.by or self._control.is_off:  # else the authorizer logs it, with a rate limit

@@ -165,9 +165,9 @@ def test_what_has_happened_is_tried_again_until_the_disk_takes_it() -> None:
     bench = registered()
     bench.disk_problem = "disk full"
     assert bench.lost(PARTITION) == []
-    assert (
-        bench.broker.state.warnings[-1] == "changes of RM rm-1 cannot be recorded now, and are tried again: disk full"
-    )
+    cause = "changes of resource managers cannot be recorded now, and are tried again each second: disk full"
+    warnings, notes = bench.broker.state.warnings, bench.broker.state.notes
+    assert warnings.count(cause) == 1
     for _ in range(3):
         assert bench.broker.deadline == bench.now + RETRY_S
         assert bench.wait(bench.now + RETRY_S) == []
@@ -175,6 +175,8 @@ def test_what_has_happened_is_tried_again_until_the_disk_takes_it() -> None:
     told = kinds(bench.wait(bench.now + RETRY_S))
     assert told == [(PARTITION, "PrepareConfig"), (PARTITION, "CommitConfig"), (PROXY, "PartitionRestarted")]
     assert bench.broker.deadline == NEVER
+    assert warnings.count(cause) == 1, "once, however often and for however many RMs"
+    assert notes[-1] == "changes of resource managers can be recorded again"
 
 
 def test_a_full_disk_does_not_keep_an_rm_from_hearing_that_it_is_refused() -> None:
