@@ -18,8 +18,7 @@ from broker.config_versions import VersionHistory
 from broker.host_lease import delete_host
 from broker.hosts import HostRow
 from broker.registry import RmRecord
-from broker.rm_records import decode_record, sort_records
-from broker.store import COLUMNS, Store, build_entry, build_version, compute_digest
+from broker.store import COLUMNS, Store, build_histories, build_records, build_version, compute_digest
 from common.control_messages import ConfigVersion, HostChange, ManagerRecord
 from common.messages import INT64_MAX
 from common.names import BROKER
@@ -172,22 +171,12 @@ class PostgresStore(Store):
     def read_records(self) -> list[RmRecord]:
         with self._database.autocommit() as connection:
             rows = connection.execute("SELECT rm, facts FROM managers").fetchall()
-        found: list[RmRecord] = []
-        for rm, facts in msgspec.convert(rows, list[tuple[str, str]]):
-            try:
-                found.append(decode_record(facts.encode()))
-            except msgspec.MsgspecError as error:
-                _log.warning("the record of RM %s cannot be read, so the RM has to register again: %s", rm, error)
-        return sort_records(found)
+        return build_records((rm, facts.encode()) for rm, facts in msgspec.convert(rows, list[tuple[str, str]]))
 
     def read_histories(self) -> dict[str, VersionHistory]:
-        found: dict[str, VersionHistory] = {}
         with self._database.autocommit() as connection:
             query = f"SELECT rm, {_COLUMNS} FROM versions ORDER BY rm, number"  # noqa: S608
-            rows = connection.execute(query).fetchall()
-        for rm, *fields in rows:
-            found.setdefault(str(rm), VersionHistory()).entries.append(build_entry(fields))
-        return found
+            return build_histories(connection.execute(query).fetchall())
 
     def read_version(self, rm: str, number: int) -> ConfigVersion | None:
         with self._database.autocommit() as connection:
@@ -209,7 +198,7 @@ def _write_version(connection: Connection, rm: str, version: ConfigVersion) -> N
     """Write a version in place of those from its number on."""
     config = version.config.encode()
     digest = compute_digest(config)
-    _remove(connection, "rm = %s AND number >= %s", rm, version.number)
+    _remove(connection, "rm = %s AND (number >= %s OR number < 1)", rm, version.number)
     connection.execute(
         "INSERT INTO texts VALUES (%s, %s) ON CONFLICT (digest) DO UPDATE SET config = excluded.config"
         " WHERE texts.config <> excluded.config",  # damaged

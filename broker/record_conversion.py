@@ -20,7 +20,7 @@ from broker.store import compute_digest
 from common.config.model import compute_checksum
 from common.control_messages import VersionEntry
 from common.folders import sync_folder
-from common.sqlite_file import open_file, transaction
+from common.sqlite_file import decode_text, open_file, transaction
 
 LAST_WITH_TEXTS: Final = 3
 """The last format of this kind."""
@@ -62,6 +62,7 @@ def _sync(path: Path) -> None:
 
 
 def _copy(old: sqlite3.Connection, target: sqlite3.Connection) -> None:
+    old.text_factory = decode_text
     histories: dict[str, VersionHistory] = {}
     rows: dict[tuple[str, int], int] = {}
     query = "SELECT rowid, rm, number, checksum, at_ns, author, origin, base FROM versions ORDER BY rm, number"
@@ -83,7 +84,8 @@ def _copy(old: sqlite3.Connection, target: sqlite3.Connection) -> None:
             _insert(target, rm, entry, config)
     for rm, entry, config in _find_unversioned(old, registered, versions):
         _insert(target, rm, entry, config)
-    target.executemany("INSERT INTO managers VALUES (?, ?)", old.execute("SELECT rm, facts FROM managers"))
+    facts = old.execute("SELECT rm, CAST(facts AS BLOB) FROM managers")
+    target.executemany("INSERT INTO managers VALUES (?, CAST(? AS TEXT))", facts)
     target.executemany("INSERT INTO incarnations VALUES (?)", old.execute("SELECT number FROM incarnations"))
 
 

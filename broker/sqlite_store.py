@@ -15,17 +15,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from broker.config_versions import VersionHistory
 from broker.hosts import HostRow
 from broker.record_conversion import LAST_WITH_TEXTS, convert_record
 from broker.registry import RmRecord
-from broker.rm_records import decode_record, sort_records
-from broker.store import COLUMNS, Store, TextLost, build_entry, build_version, compute_digest
+from broker.store import COLUMNS, Store, TextLost, build_histories, build_records, build_version, compute_digest
 from common.control_messages import ConfigVersion, HostChange, ManagerRecord
 from common.messages import INT64_MAX
-from common.sqlite_file import find_format, open_file, transaction
+from common.sqlite_file import decode_text, find_format, open_file, transaction
 
 FORMATS: Final = Path(__file__).parent / "formats"
 """The statements that convert a file to each format, from the one before."""
@@ -45,6 +42,7 @@ class SqliteStore(Store):
             if 0 < find_format(path) <= LAST_WITH_TEXTS:
                 convert_record(path, FORMATS)
             self._file = open_file(path, FORMATS, ["synchronous=FULL"], checked=TABLES)
+        self._file.text_factory = decode_text
 
     @contextmanager
     def _usable(self) -> Iterator[None]:
@@ -102,7 +100,7 @@ class SqliteStore(Store):
             if version is not None:
                 config = version.config.encode()
                 digest = compute_digest(config)
-                self._remove("rm=? AND number>=?", rm, version.number)
+                self._remove("rm=? AND (number>=? OR number<1)", rm, version.number)
                 self._file.execute(
                     "INSERT INTO texts VALUES (?, ?) ON CONFLICT DO UPDATE SET config=excluded.config"
                     " WHERE config<>excluded.config",  # damaged
@@ -130,23 +128,14 @@ class SqliteStore(Store):
             )
 
     def read_records(self) -> list[RmRecord]:
-        found: list[RmRecord] = []
         with self._usable():
             rows = self._file.execute("SELECT rm, CAST(facts AS BLOB) FROM managers").fetchall()
-        for rm, facts in rows:
-            try:
-                found.append(decode_record(facts))
-            except msgspec.MsgspecError as error:
-                _log.warning("the record of RM %s cannot be read, so the RM has to register again: %s", rm, error)
-        return sort_records(found)
+        return build_records(rows)
 
     def read_histories(self) -> dict[str, VersionHistory]:
-        found: dict[str, VersionHistory] = {}
         with self._usable():
             rows = self._file.execute(f"SELECT rm, {', '.join(COLUMNS)} FROM versions ORDER BY rm, number")  # noqa: S608
-            for rm, *fields in rows:
-                found.setdefault(rm, VersionHistory()).entries.append(build_entry(fields))
-        return found
+            return build_histories(rows)
 
     def read_version(self, rm: str, number: int) -> ConfigVersion | None:
         try:

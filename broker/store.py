@@ -8,16 +8,17 @@ out. So the loop never waits for a disk. Not here: what a record contains and wh
 
 import hashlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from broker.config_versions import VersionHistory
+from broker.config_versions import VERSIONS_BYTES_MAX, VersionHistory
 from broker.hosts import HostRow
 from broker.queries import build_version_answer
 from broker.registry import RmRecord
+from broker.rm_records import decode_record, sort_records
 from common.control_messages import (
     ConfigVersion,
     HostChange,
@@ -33,8 +34,8 @@ from common.control_messages import (
     VersionsRemoved,
 )
 from common.inbox import ThreadEndpoint
-from common.messages import Header
-from common.names import RECORD
+from common.messages import INT64_MAX, Header
+from common.names import NUMBERS_PER_INCARNATION, RECORD
 from common.process_health import WriteTimes
 from common.query_messages import Answer, ReadConfig
 from common.wire import Incoming, Outgoing, decode_body, encode_body
@@ -50,6 +51,15 @@ MESSAGE_BYTES: Final = 1 << 10
 
 COLUMNS: Final = VersionEntry.__struct_fields__
 """Columns of the table of versions, without the RM in front and the key of the text behind."""
+
+NUMBER_MAX: Final = 2**62
+"""Largest number in a record: numbers that follow fit into 64 bits, too. A record with a larger one is not used."""
+
+INCARNATION_MAX: Final = INT64_MAX // NUMBERS_PER_INCARNATION - 1
+"""Largest number of a broker: the epochs that it grants fit into 64 bits. A store with a larger one is not used."""
+
+UNREADABLE: Final = "\ufffd"
+"""In the place of bytes in a text that are no UTF-8."""
 
 _T = TypeVar("_T")
 _log = logging.getLogger("core.config")
@@ -77,7 +87,9 @@ class Store(Protocol):
         that was moved away, and those of a broker that found the disk full when it started. Once it is written, all
         writes of earlier brokers fail.
         """
-        self.incarnation = max(unix_s, self.read_incarnation() + 1)
+        if (latest := self.read_incarnation()) >= INCARNATION_MAX:
+            raise OSError(f"the record names {latest} as the number of its last broker, and no broker has that")
+        self.incarnation = max(unix_s, latest + 1)
         try:
             self.probe()
         except OSError as error:
@@ -134,6 +146,62 @@ def build_entry(values: Sequence[object]) -> VersionEntry:
     return msgspec.convert(dict(zip(VersionEntry.__struct_encode_fields__, values, strict=True)), VersionEntry)
 
 
+def build_histories(rows: Iterable[Sequence[object]]) -> dict[str, VersionHistory]:
+    """The versions in rows of the RM and COLUMNS, in order, by RM. An RM of which a row cannot be read has none: it
+    registers again, and no earlier configuration takes the place of the one in force.
+    """
+    found: dict[str, VersionHistory] = {}
+    damaged: dict[str, str] = {}
+    for rm, *fields in rows:
+        try:
+            found.setdefault(str(rm), VersionHistory()).entries.append(_check_entry(build_entry(fields)))
+        except msgspec.ValidationError as error:
+            damaged[str(rm)] = str(error)
+    for rm, problem in damaged.items():
+        _log.warning("the versions of the configuration of RM %s cannot be read, and are not used: %s", rm, problem)
+        del found[rm]
+    return found
+
+
+def _check_entry(entry: VersionEntry) -> VersionEntry:
+    if not 1 <= entry.number <= NUMBER_MAX:
+        raise msgspec.ValidationError(f"the number {entry.number} of a version is out of range")
+    if not 0 <= entry.size <= VERSIONS_BYTES_MAX:
+        raise msgspec.ValidationError(f"the size {entry.size} of version {entry.number} is out of range")
+    if UNREADABLE in entry.checksum:
+        raise msgspec.ValidationError(f"the checksum of version {entry.number} is not valid")
+    return entry
+
+
+def build_records(rows: Iterable[tuple[str, bytes]]) -> list[RmRecord]:
+    """The records in rows of the RM and its facts, in the order of registration, without those that cannot be read."""
+    found: list[RmRecord] = []
+    for rm, facts in rows:
+        try:
+            found.append(_check_record(rm, decode_record(facts)))
+        except msgspec.MsgspecError as error:
+            _log.warning("the record of RM %s cannot be read, so the RM has to register again: %s", rm, error)
+    return sort_records(found)
+
+
+def _check_record(rm: str, record: RmRecord) -> RmRecord:
+    if record.rm != rm:
+        raise msgspec.ValidationError(f"it is that of RM {record.rm}")
+    numbers = {"rollout": record.rollout, "last_generation": record.last_generation, "order": record.order}
+    for name, by_partition in (
+        ("generations", record.generations),
+        ("partition_order", record.partition_order),
+        ("leases", record.leases),
+    ):
+        numbers |= {f"{name} of {partition}": number for partition, number in by_partition.items()}
+    for name, number in numbers.items():
+        if not 0 <= number <= NUMBER_MAX:
+            raise msgspec.ValidationError(f"{name} is {number}, which is out of range")
+    if abs(record.registered_ns) > INT64_MAX:
+        raise msgspec.ValidationError(f"registered_ns is {record.registered_ns}, which is out of range")
+    return record
+
+
 def build_version(rm: str, digest: str, config: bytes | None, *values: object) -> ConfigVersion:
     """The version in a row of the key of its text, the text, and COLUMNS. Raises TextLost if that is not the text with
     this key.
@@ -141,7 +209,10 @@ def build_version(rm: str, digest: str, config: bytes | None, *values: object) -
     entry = build_entry(values)
     if config is None or compute_digest(config) != digest:
         raise TextLost(f"the text of version {entry.number} of RM {rm} is {'missing' if config is None else 'damaged'}")
-    return ConfigVersion(**msgspec.structs.asdict(entry), config=config.decode())
+    try:
+        return ConfigVersion(**msgspec.structs.asdict(entry), config=config.decode())
+    except UnicodeDecodeError:
+        raise TextLost(f"the text of version {entry.number} of RM {rm} is not valid UTF-8") from None
 
 
 class RecordEndpoint(ThreadEndpoint):

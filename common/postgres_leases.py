@@ -13,6 +13,8 @@ from typing import Final
 import msgspec
 
 from common.lease_watch import RELEASED
+from common.messages import INT64_MAX
+from common.names import NUMBERS_PER_INCARNATION
 from common.postgres import Connection
 
 EXPIRES: Final = "extract(epoch FROM expires_at)::float8"
@@ -21,6 +23,11 @@ EXPIRES: Final = "extract(epoch FROM expires_at)::float8"
 LEFT_S: Final = "extract(epoch FROM expires_at - clock_timestamp())::float8"
 
 _HELD: Final = f"SELECT holder, epoch, {LEFT_S}, endpoint, public_key, {EXPIRES}"
+
+
+EPOCH_MAX: Final = INT64_MAX // NUMBERS_PER_INCARNATION - 1
+"""Largest epoch of a lease: the numbers that its holder assigns fit into 64 bits. A lease with a larger one is not
+acquired, with the reason, until an operator corrects it."""
 
 
 class HeldLease(msgspec.Struct, frozen=True):
@@ -49,18 +56,24 @@ def acquire_lease(connection: Connection, name: str, wanted: HeldLease, ended: f
     """Take the lease if it was released, if it was that of an earlier process of the same holder, or if its latest
     renewal is the `ended` one; its new epoch, or 0.
 
-    The epoch is at least that of `wanted`, and above all earlier ones; `left_s` is the duration.
+    The epoch is at least that of `wanted`, and above all earlier ones; `left_s` is the duration. Raises OSError in the
+    transaction if the epoch would be above EPOCH_MAX.
     """
     row = connection.execute(
         "INSERT INTO leases AS held (name, holder, epoch, expires_at, endpoint, public_key) VALUES (%(name)s,"
         " %(holder)s, %(epoch)s, clock_timestamp() + make_interval(secs => %(left_s)s), %(endpoint)s, %(public_key)s)"
-        " ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, epoch = greatest(held.epoch + 1, excluded.epoch),"
+        " ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, epoch = greatest(least(held.epoch, %(max)s) + 1,"
+        " excluded.epoch),"
         " expires_at = excluded.expires_at, endpoint = excluded.endpoint, public_key = excluded.public_key, writes = 0"
         " WHERE held.holder = excluded.holder OR extract(epoch FROM held.expires_at)::float8 IN (0, %(ended)s)"
         " RETURNING epoch",
-        {"name": name, "ended": ended or RELEASED, **msgspec.structs.asdict(wanted)},
+        {"name": name, "ended": ended or RELEASED, "max": EPOCH_MAX, **msgspec.structs.asdict(wanted)},
     ).fetchone()
-    return msgspec.convert(row, tuple[int])[0] if row else 0
+    epoch = msgspec.convert(row, tuple[int])[0] if row else 0
+    if epoch > EPOCH_MAX:
+        reason = f"the lease {name} of the store has an epoch above {EPOCH_MAX}, which no process has had"
+        raise OSError(f"{reason}: UPDATE leases SET epoch = 0 WHERE name = '{name}'")  # noqa: S608 - a text
+    return epoch
 
 
 def renew_lease(connection: Connection, name: str, epoch: int, duration_s: float, *, public_key: str = "") -> bool:

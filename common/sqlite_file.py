@@ -91,3 +91,10 @@ def transaction(file: sqlite3.Connection) -> Iterator[None]:
     with file:  # commits, or rolls back
         file.execute("BEGIN IMMEDIATE")
         yield
+
+
+def decode_text(text: bytes) -> str:
+    """A text of which bytes that are no UTF-8 are replaced: as the `text_factory` of a connection, so that they concern
+    one row and not all that a query reads.
+    """
+    return text.decode(errors="replace")

@@ -122,7 +122,7 @@ def recorded(path: Path, *found: bytes) -> list[RmRecord]:
     """The facts of these RMs, as the record in this file reads them after it has written them."""
     with closing(SqliteStore(path)) as store:
         for number, facts in enumerate(found, 1):
-            store.write(f"rm-{number}", ManagerRecord(number=number, facts=facts))
+            store.write(decode_record(facts).rm, ManagerRecord(number=number, facts=facts))
         return store.read_records()
 
 

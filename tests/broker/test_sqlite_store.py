@@ -52,13 +52,6 @@ def test_a_record_that_cannot_be_read_is_left_out_and_the_others_are_known(path:
     assert store.read_records() == [facts(RM, "text")]
 
 
-def test_names_that_are_no_text_are_a_record_that_cannot_be_used(path: Path, store: SqliteStore) -> None:
-    with closing(sqlite3.connect(path, isolation_level=None)) as file:
-        file.execute("INSERT INTO versions VALUES ('x', 1, CAST(X'FF' AS TEXT), 1, 'a', 'update', '', 0, '')")
-    with pytest.raises(OSError, match="the record of RMs and configurations cannot be used"):
-        store.read_histories()
-
-
 def test_a_file_that_another_process_has_locked_refuses_the_write(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_file, "LOCK_MAX_S", 0.01)
     with closing(SqliteStore(path)) as store, closing(sqlite3.connect(path, isolation_level=None)) as other:
