@@ -13,6 +13,7 @@ import platform
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import count
@@ -66,7 +67,11 @@ CONNECT_S_MAX: Final = 30.0
 """Seconds that one attempt to register with the core may take; attempts never cease."""
 
 RECONNECT_S: Final = 2.0
-"""Seconds between attempts to register with a core that refused."""
+"""Seconds between attempts to register with a core that did not answer."""
+
+REFUSED_S: Final = (2.0, 10.0, 60.0)
+"""Seconds until the next attempt after each refusal in succession; the last one again and again. A refusal usually
+stands until the configuration changes, which ends the wait."""
 
 CLUSTER_KINDS: Final[tuple[Kind[Object], ...]] = (
     objects.NODES,
@@ -134,6 +139,8 @@ class Driver:
         self._machine, self._client, self._events = machine, client, events
         self._address, self._settings, self._namespace, self._keys = address, settings, namespace, keys
         self._configuration, self._extra_config = settings.configuration, settings.extra_config
+        self._reconfigured = asyncio.Event()
+        """Whether these have changed since the last attempt to register."""
         self._on_ready, self._is_ready = on_ready, False
         self._levels = LogLevels("shim", "kubernetes")
         self._levels.apply(settings.extra_config)
@@ -202,6 +209,7 @@ class Driver:
             elif isinstance(action, CoreAction):
                 if isinstance(action, SendConfiguration):
                     self._configuration, self._extra_config = action.text, action.extra_config
+                    self._reconfigured.set()
                     self._levels.apply(action.extra_config)
                 self._core.put(action)
             else:
@@ -249,8 +257,10 @@ class Driver:
             _log.warning("%s; registering again", lost)
 
     async def _register(self) -> ResourceManager:
-        logged = ""
+        logged, refusals = "", 0
         while True:
+            pause_s = RECONNECT_S
+            self._reconfigured.clear()
             try:
                 return await connect(
                     self._address,
@@ -271,10 +281,14 @@ class Driver:
             except RegistrationRefused as error:
                 where = f"{self._settings.policy_group}.yaml of namespace {self._namespace}"
                 problem = f"the core refuses resource manager {self._settings.cluster_id} or {where}: {error}"
+                pause_s = REFUSED_S[min(refusals, len(REFUSED_S) - 1)]
+                refusals += 1
             if problem != logged:
-                _log.warning("%s; trying again every %g s", problem, RECONNECT_S)
+                _log.warning("%s; trying again, at the latest after %g s", problem, max(pause_s, REFUSED_S[-1]))
                 logged = problem
-            await asyncio.sleep(RECONNECT_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._reconfigured.wait()
 
     async def _take_results(self, rm: ResourceManager) -> None:
         self._rm = rm

@@ -478,11 +478,10 @@ class Secret(Object, frozen=True, kw_only=True):
     data: dict[str, str] = field(default_factory=dict)
 
 
-class AdmissionRules(Object, frozen=True, kw_only=True):
-    """Webhooks that the API server calls, a policy that it evaluates, or the binding of one; compared as a whole."""
+class WebhookConfiguration(Object, frozen=True, kw_only=True):
+    """Webhooks that the API server calls; they are compared as a whole."""
 
-    webhooks: Raw = Raw(b"[]")
-    spec: Raw = Raw(b"{}")
+    webhooks: list[Raw] = field(default_factory=list)
 
 
 # Kinds ----------------------------------------------------------------------------------------------------------------
@@ -515,16 +514,10 @@ VOLUME_ATTACHMENTS: Final = Kind(VolumeAttachment, "/apis/storage.k8s.io/v1", "v
 LEASES: Final = Kind(Lease, "/apis/coordination.k8s.io/v1", "leases")
 SECRETS: Final = Kind(Secret, "/api/v1", "secrets")
 MUTATING_WEBHOOKS: Final = Kind(
-    AdmissionRules, "/apis/admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations", namespaced=False
+    WebhookConfiguration, "/apis/admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations", namespaced=False
 )
 VALIDATING_WEBHOOKS: Final = Kind(
-    AdmissionRules, "/apis/admissionregistration.k8s.io/v1", "validatingwebhookconfigurations", namespaced=False
-)
-POLICIES: Final = Kind(
-    AdmissionRules, "/apis/admissionregistration.k8s.io/v1", "validatingadmissionpolicies", namespaced=False
-)
-POLICY_BINDINGS: Final = Kind(
-    AdmissionRules, "/apis/admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings", namespaced=False
+    WebhookConfiguration, "/apis/admissionregistration.k8s.io/v1", "validatingwebhookconfigurations", namespaced=False
 )
 EVENTS: Final = Kind(Object, "/apis/events.k8s.io/v1", "events")
 

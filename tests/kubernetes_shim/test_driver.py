@@ -167,6 +167,7 @@ def core(monkeypatch: pytest.MonkeyPatch) -> FakeCore:
     core = FakeCore()
     monkeypatch.setattr(driver_module, "connect", core.connect)
     monkeypatch.setattr(driver_module, "RECONNECT_S", 0.001)
+    monkeypatch.setattr(driver_module, "REFUSED_S", (0.001,))
     monkeypatch.setattr(pacing, "FIRST_PAUSE_S", 0.001)
     return core
 
@@ -436,6 +437,20 @@ def test_what_the_core_refuses_is_logged_once_with_its_place(core: FakeCore, cap
             "the core refuses resource manager cluster or queues.yaml of namespace default: line 1: no",
             "gone",
         ]
+
+    run(core, test)
+
+
+def test_a_refused_configuration_is_sent_again_when_it_changes(core: FakeCore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_module, "REFUSED_S", (1e9,))
+    core.refusals = [RegistrationRefused("line 1: no")]
+
+    async def test(world: World) -> None:
+        await world.until(lambda: core.registrations)
+        world.driver._configuration = "partitions: []"
+        world.driver._reconfigured.set()
+        await world.until(lambda: ("registered",) in world.machine.log)
+        assert [one["config"] for one in core.registrations] == ["first", "partitions: []"]
 
     run(core, test)
 
