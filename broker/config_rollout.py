@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import ClassVar, Final
 
+from msgspec import Raw
+
 from broker.registry import Registry, RmSession
 from broker.rm_records import RmPersistence, build_record
 from broker.state import BrokerState, ChangeRefused, RolloutOutcome
 from common import control_messages
-from common.config.model import PartitionConfig
 from common.names import usual_name
 from common.units import format_bytes
 from common.wire import NEVER, Outgoing
@@ -53,8 +54,8 @@ class ConfigChange(ABC):
     target: RmSession
     """The session with this configuration, as planned when the change started; its `rollout` is the number of this
     roll-out."""
-    parsed: dict[str, PartitionConfig]
-    """Its configuration, by full partition name."""
+    parsed: dict[str, Raw]
+    """Its encoded configuration, by full partition name."""
     version: control_messages.ConfigVersion | None
     """The new entry of the history; None if the text in force stays the same."""
     started_at: float
@@ -74,11 +75,7 @@ class ConfigChange(ABC):
 
     def build_prepare(self, registry: Registry, partition: str) -> Outgoing:
         """Ask a worker for its vote."""
-        target = self.target
-        message = control_messages.PrepareConfig(
-            rollout=target.rollout, config=self.parsed[partition], live=partition in self.live
-        )
-        return registry.build_worker_message(target, partition, message)
+        return registry.build_prepare(self.target, partition, self.parsed[partition], live=partition in self.live)
 
     def build_outcome(
         self, registry: Registry, outcome: type[control_messages.CommitConfig | control_messages.AbortConfig]

@@ -15,11 +15,11 @@ import msgspec
 from msgspec.structs import replace
 
 from broker.config_rollout import ROLLOUT_MAX_S, ConfigChange, ConfigChanges
-from broker.config_validation import analyses
 from broker.config_versions import FROM_FILE, OWNER_ORIGINS
 from broker.registry import RmSession, build_answer, build_refusal
 from broker.state import REFUSAL_CHARS_MAX, BrokerState, ChangeRefused
 from common.config.model import compute_checksum
+from common.config.problems import Problem
 from common.control_messages import CommitConfig, RebaseVersion, WriteFile
 from common.messages import Header
 from common.names import FILE, RECORD, usual_name
@@ -56,7 +56,13 @@ class UpdateRequest:
         """Whether the requester owns the configuration, instead of changing the owner's text."""
         return self.change.origin in OWNER_ORIGINS
 
-    def confirm(self, state: BrokerState, session: RmSession, *, written_back: bool = False) -> list[Outgoing]:
+    def list_warnings(self, state: BrokerState) -> list[Problem]:
+        """The warnings about the configuration, for a caller of a front end."""
+        return state.list_warnings(self.change.config) if self.source == "front-end" else []
+
+    def confirm(
+        self, state: BrokerState, session: RmSession, warnings: list[Problem], *, written_back: bool = False
+    ) -> list[Outgoing]:
         """Answer that the configuration is in force, and whether it is written to the watched file."""
         if self.source == "rm":
             return [session.build_message(_describe(session), to=self.peer, ref=self.call.ref)]
@@ -70,7 +76,7 @@ class UpdateRequest:
             partitions=list(session.configs),
             file=written_back,
             followers=sorted(one.rm for one in others if one.follows_core) if written_back else [],
-            warnings=state.list_warnings(self.change.config),
+            warnings=warnings,
         )
         return [build_answer(self.peer, self.call.ref, 200, msgspec.json.encode(view))]
 
@@ -124,6 +130,8 @@ class ConfigUpdate(ConfigChange):
     request: UpdateRequest
     file_checksum: str
     """Checksum of the watched file when the update started: only that text may be overwritten."""
+    warnings: list[Problem]
+    """About the configuration, for the answer."""
 
     def plan_session(self, state: BrokerState) -> RmSession:
         before, target = state.registry.sessions[self.target.rm], self.target
@@ -157,7 +165,7 @@ class ConfigUpdate(ConfigChange):
         if written_back:
             sends.append(make_outgoing(FILE, WriteFile(text=change.config, replaces=self.file_checksum)))
         sends += request.notify_rm(session)
-        confirmation = request.confirm(state, session, written_back=written_back)
+        confirmation = request.confirm(state, session, self.warnings, written_back=written_back)
         if added and request.source == "front-end":
             held += confirmation
         else:
@@ -178,7 +186,7 @@ def start_update(state: BrokerState, changes: ConfigChanges, request: UpdateRequ
 
 def _start(state: BrokerState, changes: ConfigChanges, request: UpdateRequest, now: float) -> list[Outgoing]:
     rm, change = request.call.rm, request.change
-    checksum = compute_checksum(change.config)
+    checksum = state.analyses.compute_checksum(change.config)
     session = state.registry.sessions.get(rm)
     if session is None:
         raise ChangeRefused(HTTPStatus.NOT_FOUND, f"RM {rm} has no active partitions, make sure it is registered")
@@ -193,7 +201,7 @@ def _start(state: BrokerState, changes: ConfigChanges, request: UpdateRequest, n
         if request.follows_core is not None:
             state.registry.set_session(replace(session, follows_core=request.follows_core))
         rebased = rebase_latest(state, rm, checksum) if request.is_owner else []
-        return [*rebased, *request.confirm(state, session)]
+        return [*rebased, *request.confirm(state, session, request.list_warnings(state))]
     latest = state.versions.history(rm).latest
     _check_file(state, request, {checksum, session.checksum, latest.base if latest else ""}, session)
     parsed = state.registry.by_full_name(rm, state.validate(rm, change.config, session.configs))
@@ -205,7 +213,13 @@ def _start(state: BrokerState, changes: ConfigChanges, request: UpdateRequest, n
             raise ChangeRefused(HTTPStatus.CONFLICT, reason, code="busy")
     base = checksum if request.is_owner or latest is None else latest.base
     version = state.versions.build_next(
-        rm, change.config, at_ns=int(now * 1e9), author=change.author, origin=change.origin, base=base
+        rm,
+        change.config,
+        checksum=checksum,
+        at_ns=int(now * 1e9),
+        author=change.author,
+        origin=change.origin,
+        base=base,
     )
     # a new partition gets a new generation, as its RM may have sent numbered commands to it that were refused
     added = dict.fromkeys((name for name in configs if name not in session.configs), session.last_generation + 1)
@@ -222,6 +236,7 @@ def _start(state: BrokerState, changes: ConfigChanges, request: UpdateRequest, n
         parsed=parsed,
         version=version,
         request=request,
+        warnings=request.list_warnings(state),
         file_checksum=state.file_checksum,
         started_at=now,
         deadline=now + ROLLOUT_MAX_S,
@@ -280,12 +295,12 @@ class DefaultConfig:
     def set_text(self, text: str) -> None:
         """Take the new text of the file. An invalid one is logged, reported by the health check, and ignored."""
         state = self._state
-        state.file_checksum = compute_checksum(text)
+        state.file_checksum = checksum = state.analyses.compute_checksum(text)
         if not text.strip():
             state.refused.file = f"{state.watched} is empty"
             state.warnings.append(f"the file of queues {state.watched} is empty: the configuration in force stays")
             return
-        problems = analyses.get(text).problems
+        problems = state.analyses.get(text).problems
         if problems:
             lines = "; ".join(str(problem) for problem in problems)
             name = f"the file of queues {state.watched}"
@@ -294,11 +309,17 @@ class DefaultConfig:
             return
         state.refused.accept_file()
         state.default_text, state.file_empty = text, False
-        self._checksum, self._offer_to_all = compute_checksum(text), True
+        self._checksum = checksum
+        self.offer_analysed()
+
+    def offer_analysed(self) -> None:
+        """Offer the text to all RMs, now that it has been analysed."""
+        self._state.analyses.pin(self._state.default_text)
+        self._offer_to_all = True
 
     def offer(self, changed_rms: Iterable[str], now: float) -> list[Outgoing]:
         """Offer the text to the RMs that may take it now; `changed_rms` are those whose state has changed."""
-        if not self._state.watched:
+        if not self._state.watched or not self._state.analyses.has_pinned:
             return []
         rms = tuple(self._state.registry.sessions if self._offer_to_all else changed_rms)
         self._offer_to_all = False

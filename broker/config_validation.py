@@ -1,189 +1,402 @@
-"""Validation of configuration texts: analysis results, a cache of them, and preloading of large texts.
+"""Messages that need the analysis of a configuration text, and the analyses that the broker keeps.
 
-Analysing a text with 10,000 queues takes most of a second, in which the broker would route nothing. So a child process
-analyses large texts (`python -m broker.config_validation`), and the messages that need them wait:
+Child processes analyse all texts (`analysis_process.py`), in the order of `analysis_queue.py`. Meanwhile messages wait:
 
-    arrived --large text, not in the cache--> waiting --analysed--> handled as if it arrived now
+    arrived --its text has no analysis--> waiting --analysed, or refused--> handled as if it arrived now
         |
-        +--anything else--> handled at once, except messages that must not overtake waiting ones
+        +--anything else--> handled at once, unless an earlier message of the same lane waits
 
-A text from the record is in a message, too (`stored_texts.py`). The broker analyses a text itself if the child process
-fails. Checks that depend on the RM are in `state.py`.
+A lane is an RM, or a source of texts within the broker. Only messages of the same RM keep their order, so nothing waits
+for the text of another RM. A text that is refused without an analysis is handled like an invalid one. Checks that
+depend on the RM are in `state.py`.
 """
 
-import signal
-import sys
+import hashlib
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
-from typing import Final, get_args
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Final, NamedTuple
 
-import msgspec
-
-from common.config import validation
-from common.config.model import Configuration, normalise
-from common.config.placement_rules import find_rule_problems
-from common.config.problems import ConfigError, Problem
-from common.config.warnings import find_warnings
-from common.control_messages import ChangedFile, VersionRead
+from broker.analysis_queue import PROCESSES_MAX, SYSTEM, AnalysisQueue, Job
+from broker.config_analysis import ConfigAnalysis, decode_analysis
+from common.config.model import compute_checksum
+from common.config.parse import TEXT_BYTES_MAX
+from common.config.problems import Problem
+from common.control_messages import ChangedFile, TextRead, VersionRead
 from common.messages import Header
-from common.names import READER
+from common.names import FILE, READER, RECORD
 from common.query_messages import ChangeConfig
 from common.rm_messages import RegisterResourceManager, UpdateConfiguration
-from common.wire import Incoming, Outgoing, WireError, decode_body
+from common.wire import NEVER, Incoming, Outgoing, WireError, decode_body
 
-ANALYSES_MAX: Final = 2
-"""Analyses in the cache: all RMs that use the watched file share one text."""
+CACHE_BYTES_MAX: Final = 64 << 20
+"""Bytes of encoded analyses in the cache. Beyond it, the least recently used ones are removed, and their texts are
+analysed again. The latest one is always kept."""
 
-PRELOAD_BYTES_MIN: Final = 64 << 10
-"""Smaller messages are analysed directly, which takes less than the 30 ms of a child process."""
+LANE_MAX: Final = 64
+"""Messages of one RM that may wait for its text. A further one with a text is refused, any other one dropped, as on a
+broken connection."""
 
-WAITING_MAX: Final = 1_000
-"""Messages that may wait. With more, the broker analyses the text itself and handles all of them."""
+RETRY_S: Final = 1.0
+"""Seconds until a text of the broker's own is tried again, if no process can be started."""
 
-_WithText = RegisterResourceManager | UpdateConfiguration | ChangeConfig | ChangedFile | VersionRead
-_KINDS_WITH_TEXT: Final[dict[str, type[_WithText]]] = {one.__name__: one for one in get_args(_WithText)}
+DEFAULT_TEXT: Final = Incoming(FILE, Header(kind="DefaultText"), b"")
+"""The broker's message to itself, that the default configuration has been analysed."""
 
-ORDERED_KINDS: Final = frozenset({*_KINDS_WITH_TEXT, "Resume", "Leave", "ManagerAway"})
-"""Messages that must not overtake a waiting one; a Hello of any process but a worker must not either."""
+_CALLS: Final = frozenset({"RegisterResourceManager", "UpdateConfiguration", "Resume"})
+"""Calls of RMs through a proxy."""
 
-ProblemTuple = tuple[Problem, ...]
+_ORDERED_KINDS: Final = _CALLS | {"ChangeConfig", "Leave", "ManagerAway"}
+"""Messages about an RM that must not overtake a waiting one of the same RM."""
 
 
-class ConfigAnalysis(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The analysis of a configuration text, whichever RM it is for. Without a `configuration` only `problems` is
-    set.
+class NeededText(NamedTuple):
+    """A text that a message needs analysed, and the client that has sent it."""
+
+    text: str
+    client: str
+
+
+def find_text(incoming: Incoming, default_text: str) -> NeededText | None:
+    """The text in a message. An RM that sends none uses the default configuration. None if there is none, or if the
+    message cannot be decoded: the broker's machine refuses it.
     """
-
-    configuration: Configuration | None = None
-    """In normal form, without its checksum."""
-    problems: ProblemTuple = ()
-    """Why the text is not a valid configuration."""
-    naming: ProblemTuple = ()
-    """Partition names that this core does not allow."""
-    building: tuple[ProblemTuple, ...] = ()
-    """For each partition, what prevents building it."""
-    rules: tuple[ProblemTuple, ...] = ()
-    """For each partition, why its placement rules cannot be built."""
-    hierarchy: ProblemTuple = ()
-    """Queues with another parent in another partition."""
-    warnings: ProblemTuple = ()
-    """Warnings: settings that are valid but probably unintended."""
-
-
-def analyze(text: str) -> ConfigAnalysis:
-    """Parse and check a configuration text."""
+    rm = f"RM {incoming.header.rm}"
     try:
-        written, lines = validation.validate(text)
-    except ConfigError as error:
-        return ConfigAnalysis(problems=error.problems)
-    places = [(one, f"partitions[{index}]") for index, one in enumerate(written.partitions)]
-    return ConfigAnalysis(
-        configuration=normalise(written),
-        naming=tuple(validation.find_name_problems(written, lines)),
-        building=tuple(tuple(validation.find_build_problems(one, path=path, lines=lines)) for one, path in places),
-        rules=tuple(tuple(find_rule_problems(one, path=path, lines=lines)) for one, path in places),
-        hierarchy=tuple(validation.find_hierarchy_problems(written, lines)),
-        warnings=tuple(find_warnings(written, lines)),
-    )
+        match incoming.header.kind:
+            case "RegisterResourceManager":
+                text = decode_body(RegisterResourceManager, incoming.body).config
+                return NeededText(text, rm) if text else NeededText(default_text, SYSTEM)
+            case "UpdateConfiguration":
+                text = decode_body(UpdateConfiguration, incoming.body).config
+                return NeededText(text, rm) if text else NeededText(default_text, SYSTEM)
+            case "ChangeConfig":
+                change = decode_body(ChangeConfig, incoming.body)
+                return NeededText(change.config, f"user {change.author}")
+            case "ChangedFile":
+                text = decode_body(ChangedFile, incoming.body).text
+                return NeededText(text, SYSTEM) if text.strip() else None
+            case "VersionRead":
+                text = decode_body(VersionRead, incoming.body).text
+                return NeededText(text, SYSTEM) if text else None
+            case DEFAULT_TEXT.header.kind:
+                return NeededText(default_text, SYSTEM)
+    except WireError:
+        return None
+    return None
+
+
+def refuse_text(reason: str, *, is_incomplete: bool = False) -> ConfigAnalysis:
+    """The analysis of a text that is refused without one."""
+    problem = Problem(message=f"the configuration is refused: {reason}", kind="analysis")
+    return ConfigAnalysis(problems=(problem,), is_incomplete=is_incomplete)
+
+
+class AnalysisWanted(Exception):
+    """A message cannot be handled without the analysis of this text. Nothing has changed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("a configuration has no analysis")
+        self.text = text
+
+
+def hash_text(text: bytes) -> bytes:
+    """The key of a text in the cache."""
+    return hashlib.sha256(text).digest()
 
 
 class AnalysisCache:
-    """The analyses of the latest texts."""
+    """The analyses of the latest texts, by the hash of the text, and that of the default configuration."""
 
     def __init__(self) -> None:
-        self._known: dict[str, ConfigAnalysis] = {}
-        """The least recently used text comes first."""
+        self._known: dict[bytes, tuple[ConfigAnalysis, int]] = {}
+        """With the size in bytes; the least recently used one comes first."""
+        self._size = 0
+        self._pinned: dict[str, ConfigAnalysis] = {}
+        self.found: dict[str, ConfigAnalysis] = {}
+        """By text, the analyses for the message that is being handled. They take precedence, and a text is found
+        without the 3 ms that the hash of a megabyte takes."""
 
     def get(self, text: str) -> ConfigAnalysis:
-        """The analysis of a text, which is analysed here if it is not in the cache."""
-        found = self._known.get(text) or analyze(text)
-        self._keep(text, found)
+        """The analysis of a text.
+
+        Raises:
+            AnalysisWanted: there is none.
+        """
+        found = self.find_near(text) or self.find(hash_text(text.encode()))
+        if found is None:
+            raise AnalysisWanted(text)
         return found
 
-    def __contains__(self, text: str) -> bool:
-        return text in self._known
+    def find_near(self, text: str) -> ConfigAnalysis | None:
+        """The analysis of the message that is being handled, or of the default configuration."""
+        return self.found.get(text) or self._pinned.get(text)
 
-    def add_encoded(self, text: str, data: bytes) -> None:
-        """Add the analysis that another process made. Raises msgspec.MsgspecError if it cannot be decoded."""
-        self._keep(text, msgspec.msgpack.decode(data, type=ConfigAnalysis))
+    def find(self, key: bytes) -> ConfigAnalysis | None:
+        """The analysis of the text with this hash."""
+        if key not in self._known:
+            return None
+        entry = self._known.pop(key)
+        self._known[key] = entry
+        return entry[0]
 
-    def _keep(self, text: str, analysis: ConfigAnalysis) -> None:
-        self._known.pop(text, None)
-        self._known[text] = analysis
-        if len(self._known) > ANALYSES_MAX:
-            del self._known[next(iter(self._known))]
+    def compute_checksum(self, text: str) -> str:
+        """The checksum of a text, which is usually in its analysis."""
+        found = self.find_near(text)
+        return found.checksum if found is not None and found.checksum else compute_checksum(text)
+
+    @property
+    def has_pinned(self) -> bool:
+        """Whether the default configuration has been analysed."""
+        return bool(self._pinned)
+
+    def add(self, key: bytes, analysis: ConfigAnalysis, size: int) -> None:
+        """Keep the analysis of a text, which has this size in bytes."""
+        if key in self._known:
+            self._size -= self._known.pop(key)[1]
+        self._known[key] = analysis, size
+        self._size += size
+        while self._size > CACHE_BYTES_MAX and len(self._known) > 1:
+            self._size -= self._known.pop(next(iter(self._known)))[1]
+
+    def pin(self, text: str) -> None:
+        """Keep the analysis of this text, which is known, in place of the last one that was pinned."""
+        self._pinned = {text: self.get(text)}
 
 
-analyses: Final = AnalysisCache()
-"""The cache of this process. An analysis depends on its text only, so all users share it."""
+@dataclass(slots=True)
+class _Waiting:
+    """A message that waits in a lane."""
+
+    incoming: Incoming
+    own: NeededText | None = None
+    """The text in it."""
+    texts: list[NeededText] = field(default_factory=list)
+    """Texts that its handling has asked for, beside its own."""
+    analyses: dict[str, ConfigAnalysis] = field(default_factory=dict)
+    """By text, those that it has waited for."""
+    text: str = ""
+    """The one that it waits for."""
+    key: bytes = b""
+    """The hash of that."""
+    job: int = 0
+    """Number of that text in the queue; 0 if it waits for none."""
 
 
 class ConfigPreloader:
-    """Has the large texts in messages analysed before it passes the messages on to `handle_analysed`."""
+    """Has the texts in messages analysed before it passes the messages on to `handle_analysed`."""
 
     def __init__(
-        self, handle_analysed: Callable[[Incoming, float], list[Outgoing]], cache: AnalysisCache = analyses
+        self,
+        handle_analysed: Callable[[Incoming, float], list[Outgoing]],
+        cache: AnalysisCache,
+        get_default_text: Callable[[], str],
     ) -> None:
         self._handle_analysed = handle_analysed
         self._cache = cache
-        self._waiting: deque[Incoming] = deque()
-        """The text of the first one is being analysed."""
-        self._text = ""
-        """That text."""
-        self._requests = 0
-        """Texts sent to the child process so far."""
+        self._get_default_text = get_default_text
+        self._queue = AnalysisQueue()
+        self._lanes: dict[str, deque[_Waiting]] = {}
+        """The first message of each waits for a text, the others for that message."""
+        self._texts: dict[int, bytes] = {}
+        """Texts that wait for a process, by number."""
+        self._retry_at: dict[str, float] = {}
+        """Lane whose first message is tried again, to the time."""
+        self._numbers = count(1)
+        self.deadline = NEVER
+        """When to call `tick`."""
+
+    def analyze_default(self, now: float) -> None:
+        """Have the default configuration analysed at the next tick."""
+        self._lanes["default"] = deque([_Waiting(DEFAULT_TEXT)])
+        self._retry_at["default"] = self.deadline = now
 
     def handle(self, incoming: Incoming, now: float) -> list[Outgoing]:
-        if incoming.source == READER:
-            return self._handle_analysis(incoming, now)
         header = incoming.header
-        is_ordered = header.kind in ORDERED_KINDS or (header.kind == "Hello" and not header.partition)
-        if self._waiting and not is_ordered:
+        if header.kind == TextRead.__name__ and incoming.source.startswith(READER):
+            return self._finish(self._handle_outcome(incoming, now), now)
+        if header.kind == "Hello" and not header.partition:
+            self._drop_calls(incoming.source)
+        lane = self._find_lane(incoming)
+        if lane in self._lanes:
+            return self._finish(self._join(lane, incoming, now), now)
+        own = find_text(incoming, self._get_default_text()) if lane else None
+        if own is None:
             return self._handle_analysed(incoming, now)
-        self._waiting.append(incoming)
-        if len(self._waiting) == 1:
-            return self._handle_waiting(now)
-        if len(self._waiting) <= WAITING_MAX:
-            return []
-        waiting, self._waiting = self._waiting, deque()
-        return [one for each in waiting for one in self._handle_analysed(each, now)]
+        self._lanes[lane] = deque([_Waiting(incoming, own)])
+        return self._finish(self._advance(lane, now), now)
 
-    def _handle_analysis(self, incoming: Incoming, now: float) -> list[Outgoing]:
-        """Handle the messages that waited for this analysis. An empty one means that the child process failed."""
-        if not self._waiting or incoming.header.ref != str(self._requests):
-            return []
-        with suppress(msgspec.MsgspecError):
-            self._cache.add_encoded(self._text, incoming.body)
-        return [*self._handle_analysed(self._waiting.popleft(), now), *self._handle_waiting(now)]
-
-    def _handle_waiting(self, now: float) -> list[Outgoing]:
-        """Handle waiting messages up to the first one whose text has to be analysed, and request that analysis."""
+    def tick(self, now: float) -> list[Outgoing]:
+        """Refuse texts that have waited too long, and start those whose time has come."""
         sends: list[Outgoing] = []
-        while self._waiting:
-            text = self._find_unknown_text(self._waiting[0])
-            if text is not None:
-                self._text, self._requests = text, self._requests + 1
-                return [*sends, Outgoing(READER, Header(kind="ReadText", ref=str(self._requests)), text.encode())]
-            sends += self._handle_analysed(self._waiting.popleft(), now)
-        self._text = ""
+        for lane in [lane for lane, at in self._retry_at.items() if at <= now]:
+            del self._retry_at[lane]
+            sends += self._advance(lane, now)
+        for job, reason in self._queue.expire(now):
+            self._texts.pop(job.number, None)
+            late = self._find_waiting(job.number)
+            if late is not None:
+                self._settle(late, refuse_text(reason, is_incomplete=True))
+                sends += self._advance(late, now)
+        return self._finish(sends, now)
+
+    def _find_lane(self, incoming: Incoming) -> str:
+        """The lane of a message; empty if it has none."""
+        header = incoming.header
+        if header.kind in _ORDERED_KINDS:
+            return f"RM {header.rm}"
+        if header.kind == VersionRead.__name__ and incoming.source == RECORD:
+            return f"record of RM {header.rm}"
+        return "file" if header.kind == ChangedFile.__name__ and incoming.source == FILE else ""
+
+    def _join(self, lane: str, incoming: Incoming, now: float) -> list[Outgoing]:
+        """Have a message wait behind others. A registration that is repeated on a new connection takes the place of the
+        first one.
+        """
+        waiting, header = self._lanes[lane], incoming.header
+        for one in waiting if header.kind == RegisterResourceManager.__name__ else ():
+            before = one.incoming.header
+            if (before.kind, before.session) == (header.kind, header.session) and one.incoming.body == incoming.body:
+                one.incoming = incoming
+                return []
+        if len(waiting) < LANE_MAX:
+            waiting.append(_Waiting(incoming))
+            return []
+        needed = find_text(incoming, self._get_default_text())
+        if needed is None:
+            return []
+        refusal = refuse_text(f"{LANE_MAX} messages about {lane} wait for its last one", is_incomplete=True)
+        return self._pass(_Waiting(incoming, analyses={needed.text: refusal}), now)
+
+    def _drop_calls(self, proxy: str) -> None:
+        """Drop the waiting calls of RMs whose proxy has restarted: their connections are gone."""
+        for lane, waiting in list(self._lanes.items()):
+            calls = [one for one in waiting if one.incoming.source == proxy and one.incoming.header.kind in _CALLS]
+            for one in calls:
+                waiting.remove(one)
+                if one.job:
+                    self._queue.cancel(one.job)
+                    self._texts.pop(one.job, None)
+            if calls:
+                self._retry_at[lane] = 0.0
+                self.deadline = 0.0
+
+    # Analyses ---------------------------------------------------------------------------------------------------------
+
+    def _advance(self, lane: str, now: float) -> list[Outgoing]:
+        """Handle the messages of a lane up to the first one whose text has to be analysed, and request that."""
+        sends: list[Outgoing] = []
+        while waiting := self._lanes.get(lane):
+            first = waiting[0]
+            if first.job:
+                return sends
+            needed = self._find_missing(first)
+            if needed is not None and not self._request(first, needed, now):
+                return sends
+            if needed is None:
+                waiting.popleft()
+                sends += self._pass(first, now)
+        self._lanes.pop(lane, None)
         return sends
 
-    def _find_unknown_text(self, incoming: Incoming) -> str | None:
-        """The large text in a message, unless its analysis is in the cache."""
-        if len(incoming.body) < PRELOAD_BYTES_MIN:
-            return None
-        kind = _KINDS_WITH_TEXT.get(incoming.header.kind)
-        if kind is None:
-            return None
+    def _find_missing(self, one: _Waiting) -> NeededText | None:
+        """The first text that the message needs and that has no analysis."""
+        if one.own is None or one.own.client == SYSTEM:  # the default configuration may be another one now
+            one.own = find_text(one.incoming, self._get_default_text())
+        for needed in ([one.own] if one.own is not None else []) + one.texts:
+            if needed.text not in one.analyses:
+                known = self._cache.find_near(needed.text)
+                if known is None:
+                    return needed
+                one.analyses[needed.text] = known
+        return None
+
+    def _request(self, one: _Waiting, needed: NeededText, now: float) -> bool:
+        """Request the analysis of a text; whether it is known, or refused at once."""
+        data = needed.text.encode()
+        one.text, one.key = needed.text, hash_text(data)
+        if (known := self._cache.find(one.key)) is not None:
+            one.analyses[one.text] = known
+        elif len(data) > TEXT_BYTES_MAX:
+            reason = f"it has {len(data)} bytes, a configuration may have at most {TEXT_BYTES_MAX}"
+            one.analyses[one.text] = refuse_text(reason)
+        elif reason := self._queue.find_no_room(needed.client, len(data)):
+            one.analyses[one.text] = refuse_text(reason, is_incomplete=True)
+        else:
+            one.job = next(self._numbers)
+            self._texts[one.job] = data
+            self._queue.add(Job(one.job, needed.client, len(data), now))
+            return False
+        return True
+
+    def _pass(self, one: _Waiting, now: float) -> list[Outgoing]:
+        """Handle a message with its analyses. If it needs another one, it waits for that."""
+        self._cache.found = one.analyses
         try:
-            message = decode_body(kind, incoming.body)
-        except WireError:  # the broker's machine refuses the message
-            return None
-        text = message.text if isinstance(message, ChangedFile | VersionRead) else message.config
-        return text if len(text) >= PRELOAD_BYTES_MIN and text not in self._cache else None
+            return self._handle_analysed(one.incoming, now)
+        except AnalysisWanted as wanted:
+            return self._wait(one, wanted, now)
+        finally:
+            self._cache.found = {}
+
+    def wait(self, incoming: Incoming, wanted: AnalysisWanted, now: float) -> list[Outgoing]:
+        """Have a message wait for a further analysis, at the head of its lane."""
+        return self._wait(_Waiting(incoming), wanted, now)
+
+    def _wait(self, one: _Waiting, wanted: AnalysisWanted, now: float) -> list[Outgoing]:
+        one.own = one.own or find_text(one.incoming, self._get_default_text())
+        one.texts.append(NeededText(wanted.text, one.own.client if one.own is not None else SYSTEM))
+        lane = self._find_lane(one.incoming)
+        assert lane, f"{one.incoming.header.kind} needs no configuration"
+        self._lanes.setdefault(lane, deque()).appendleft(one)
+        self._retry_at[lane] = now
+        return []
+
+    def _handle_outcome(self, incoming: Incoming, now: float) -> list[Outgoing]:
+        """Handle the outcome of a text, and the messages that waited for it."""
+        outcome = decode_body(TextRead, incoming.body)
+        process = int(incoming.source.rpartition("/")[2])
+        job = self._queue.finish(process, outcome.used_s, now)
+        lane = self._find_waiting(job.number)
+        if lane is None:
+            return []
+        if outcome.unavailable and job.client == SYSTEM:
+            self._lanes[lane][0].job = 0
+            self._retry_at[lane] = now + RETRY_S
+            return []
+        key = self._lanes[lane][0].key
+        if not outcome.analysis:
+            reason = outcome.problem or outcome.unavailable
+            self._settle(lane, refuse_text(reason, is_incomplete=not outcome.problem))
+            return self._advance(lane, now)
+        analysis = decode_analysis(outcome.analysis)
+        self._cache.add(key, analysis, len(outcome.analysis))
+        sends: list[Outgoing] = []
+        for name in [name for name, waiting in self._lanes.items() if waiting[0].job and waiting[0].key == key]:
+            self._queue.cancel(self._lanes[name][0].job)
+            self._texts.pop(self._lanes[name][0].job, None)
+            self._settle(name, analysis)
+            sends += self._advance(name, now)
+        return sends
+
+    def _find_waiting(self, job: int) -> str | None:
+        """The lane whose first message waits for this text; None if none does any more."""
+        return next((name for name, waiting in self._lanes.items() if waiting and waiting[0].job == job), None)
+
+    def _settle(self, lane: str, analysis: ConfigAnalysis) -> None:
+        first = self._lanes[lane][0]
+        first.analyses[first.text], first.job = analysis, 0
+
+    def _finish(self, sends: Iterable[Outgoing], now: float) -> list[Outgoing]:
+        """Add the texts that start now."""
+        started = [
+            Outgoing(f"{READER}/{process}", Header(kind="ReadText", ref=str(job.number)), self._texts.pop(job.number))
+            for process, job in self._queue.start(now)
+        ]
+        self.deadline = min([self._queue.find_deadline(now), *self._retry_at.values()])
+        return [*sends, *started]
 
 
-if __name__ == "__main__":
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # asks the other processes for the stacks of their threads
-    sys.stdout.buffer.write(msgspec.msgpack.encode(analyze(sys.stdin.buffer.read().decode())))
+READERS: Final = tuple(f"{READER}/{process}" for process in range(PROCESSES_MAX))
+"""The names of the processes that analyse texts."""

@@ -120,12 +120,16 @@ class ConfigVersions:
         is_change = latest is not None and latest.base == own_checksum and latest.checksum != own_checksum
         return latest if is_change else None
 
-    def build_next(self, rm: str, text: str, *, at_ns: int, author: str, origin: str, base: str) -> ConfigVersion:
-        """Build the next version; it counts once it is passed to `add_version`."""
+    def build_next(
+        self, rm: str, text: str, *, at_ns: int, author: str, origin: str, base: str, checksum: str = ""
+    ) -> ConfigVersion:
+        """Build the next version; it counts once it is passed to `add_version`. `checksum` is that of the text, if
+        it is known.
+        """
         latest = self.history(rm).latest
         return ConfigVersion(
             number=latest.number + 1 if latest else 1,
-            checksum=compute_checksum(text),
+            checksum=checksum or compute_checksum(text),
             at_ns=at_ns,
             author=author[:AUTHOR_CHARS_MAX],
             origin=origin[:AUTHOR_CHARS_MAX],

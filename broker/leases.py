@@ -22,15 +22,15 @@ The worker compares its state with the RM's when the RM resumes. Not here: start
 from enum import Enum
 from typing import Final
 
+from msgspec import Raw
 from msgspec.structs import replace
 
 from broker.config_rollout import ConfigChanges
 from broker.registry import RmSession, WorkerSlot, build_refusal
 from broker.rm_sessions import end_absent_rm, mark_proxy_away
 from broker.state import BrokerState
-from common.config.model import PartitionConfig
 from common.config.problems import ConfigError, Problem
-from common.control_messages import AbortConfig, CommitConfig, Hello, Pause, PrepareConfig
+from common.control_messages import AbortConfig, CommitConfig, Hello, Pause
 from common.messages import Header
 from common.names import lease_name, usual_name
 from common.wire import NEVER, Outgoing
@@ -132,11 +132,11 @@ def classify_worker(owner: RmSession, slot: WorkerSlot, header: Header, hello: H
     return RecoveryState.LOST if slot.is_inherited and not in_doubt else RecoveryState.UNBEGUN
 
 
-def read_missing_config(state: BrokerState, owner: RmSession, header: Header, hello: Hello) -> PartitionConfig | None:
+def read_missing_config(state: BrokerState, owner: RmSession, header: Header, hello: Hello) -> Raw | None:
     """The configuration in force, for a worker that does not have it; None for one that has it.
 
     Raises:
-        TextWanted: its text has to be read first.
+        TextWanted, AnalysisWanted: its text has to be read, or analysed, first.
         ConfigError: it cannot be read, or this release cannot load it.
     """
     partition = header.partition
@@ -149,7 +149,7 @@ def read_missing_config(state: BrokerState, owner: RmSession, header: Header, he
 
 
 def recover_worker(
-    state: BrokerState, owner: RmSession, header: Header, hello: Hello, config: PartitionConfig | None
+    state: BrokerState, owner: RmSession, header: Header, hello: Hello, config: Raw | None
 ) -> list[Outgoing]:
     """Bring a worker to the configuration and settings that its RM has registered. `config` is that of
     `read_missing_config`.
@@ -179,9 +179,8 @@ def recover_worker(
             sends.insert(0, registry.build_worker_message(owner, partition, AbortConfig(rollout=hello.prepared)))
     else:
         live = recovery is RecoveryState.BEHIND
-        prepare = PrepareConfig(rollout=owner.rollout, config=config, live=live)
-        commit = CommitConfig(rollout=owner.rollout)
-        sends = [registry.build_worker_message(owner, partition, one) for one in (prepare, commit)]
+        commit = registry.build_worker_message(owner, partition, CommitConfig(rollout=owner.rollout))
+        sends = [registry.build_prepare(owner, partition, config, live=live), commit]
         sends += (registry.build_settings if live else registry.build_first_settings)(owner, [partition])
     if owner.rm in registry.away:
         sends.append(registry.build_worker_message(owner, partition, Pause()))

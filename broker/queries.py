@@ -12,7 +12,6 @@ import msgspec
 
 from broker.registry import Registry, build_answer
 from broker.state import BrokerState
-from common.config.model import compute_checksum
 from common.control_messages import ConfigVersion
 from common.messages import Header
 from common.names import RECORD
@@ -140,7 +139,7 @@ def read_config(state: BrokerState, incoming: Incoming, query: ReadConfig) -> Ou
         case "current" | "history":
             return build_answer(source, ref, HTTPStatus.NOT_FOUND, f"RM {rm} is not registered".encode())
         case "default":
-            view = ConfigText(checksum=compute_checksum(state.default_text), config=state.default_text)
+            view = ConfigText(checksum=state.analyses.compute_checksum(state.default_text), config=state.default_text)
         case "version":
             return Outgoing(RECORD, Header(kind="ReadConfig", rm=rm, ref=f"{source} {ref}"), incoming.body)
         case unknown:

@@ -9,11 +9,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 
-from msgspec import Struct, field
+from msgspec import Raw, Struct, field
 from msgspec.structs import replace
 
-from common.config.model import Configuration, PartitionConfig
-from common.control_messages import PartitionRemoved, RemoveJournal, Repeat, RetirePartition, Settings
+from broker.config_analysis import AnalysedPartition
+from common.control_messages import (
+    EncodedPrepareConfig,
+    PartitionRemoved,
+    PrepareConfig,
+    RemoveJournal,
+    Repeat,
+    RetirePartition,
+    Settings,
+)
 from common.messages import Control, Header, Message
 from common.names import (
     NUMBERS_PER_INCARNATION,
@@ -27,7 +35,7 @@ from common.names import (
 from common.query_messages import Answer, PartitionEntry
 from common.restart_delay import RestartDelay
 from common.rm_messages import PartitionRestarted, Refused, Registered, ResumeWanted
-from common.wire import NEVER, Outgoing, make_outgoing
+from common.wire import NEVER, Outgoing, encode_body, make_outgoing
 
 
 class RmRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -381,17 +389,26 @@ class Registry:
             return distinct
         return distinct if usual in self.slots and self.slots[usual].rm != rm else usual
 
-    def by_full_name(self, rm: str, configuration: Configuration) -> dict[str, PartitionConfig]:
-        """The partitions of an RM's configuration by their present or future full names."""
-        return {self.full_name(rm, one.name): one for one in configuration.partitions}
+    def by_full_name(self, rm: str, partitions: Iterable[AnalysedPartition]) -> dict[str, Raw]:
+        """The encoded partitions of an RM's configuration by their present or future full names."""
+        return {self.full_name(rm, one.name): one.config for one in partitions}
 
     # Messages to workers --------------------------------------------------------------------------------------------
 
     def build_worker_message(self, session: RmSession, partition: str, message: Control, *, ack: int = 0) -> Outgoing:
         """A message to the worker of one of an RM's partitions."""
-        kind, life = type(message).__name__, session.generation(partition)
-        header = Header(kind=kind, rm=session.rm, partition=partition, session=session.session, life=life, ack=ack)
+        header = self._build_worker_header(session, partition, type(message).__name__, ack=ack)
         return make_outgoing(self.slots[partition].worker, message, header)
+
+    def _build_worker_header(self, session: RmSession, partition: str, kind: str, *, ack: int = 0) -> Header:
+        life = session.generation(partition)
+        return Header(kind=kind, rm=session.rm, partition=partition, session=session.session, life=life, ack=ack)
+
+    def build_prepare(self, session: RmSession, partition: str, config: Raw, *, live: bool) -> Outgoing:
+        """Ask the worker of a partition for its vote on the configuration of a session."""
+        body = EncodedPrepareConfig(rollout=session.rollout, config=config, live=live)
+        header = self._build_worker_header(session, partition, PrepareConfig.__name__)
+        return Outgoing(self.slots[partition].worker, header, encode_body(body))
 
     def build_repeat(self, session: RmSession, partition: str, message: Repeat, *, ack: int = 0) -> Outgoing:
         """Have the worker of a partition retransmit; until it begins to, what it has sent before is not forwarded."""

@@ -17,11 +17,11 @@ from http import HTTPStatus
 import msgspec
 from msgspec.structs import replace
 
+from broker.config_analysis import AnalysedPartition
 from broker.config_rollout import REGISTRATION_MAX_S, ROLLOUT_MAX_S, ConfigChange, ConfigChanges
 from broker.config_versions import FROM_FILE
 from broker.registry import RmSession, build_answer, build_refusal
 from broker.state import BrokerState, ChangeRefused
-from common.config.model import Configuration, compute_checksum
 from common.config.problems import ConfigError
 from common.control_messages import CommitConfig, Pause, Repeat, SessionMoved
 from common.messages import Header
@@ -30,6 +30,8 @@ from common.query_messages import Answer, EndSession
 from common.rest_records import EndedView
 from common.rm_messages import Left, RegisterResourceManager, Resume
 from common.wire import Incoming, Outgoing, make_outgoing
+
+_Partitions = tuple[AnalysedPartition, ...]
 
 # Registration -------------------------------------------------------------------------------------------------------
 
@@ -119,8 +121,8 @@ def _build_registration(
         raise ChangeRefused(HTTPStatus.FORBIDDEN, reason)
     own = request.config or state.default_text
     state.refused.settle(rm)
-    text, configuration, base = _choose_config(state, rm, own, follows_core=not request.config)
-    parsed = state.registry.by_full_name(rm, configuration)
+    text, partitions, base = _choose_config(state, rm, own, follows_core=not request.config)
+    parsed = state.registry.by_full_name(rm, partitions)
     session = RmSession(
         rm=rm,
         session=header.session,
@@ -129,25 +131,27 @@ def _build_registration(
         build_info={**request.build_info, "rmId": rm},
         call=hash_call(incoming.body),
         registered_ns=int(now * 1e9),
-        checksum=compute_checksum(text),
+        checksum=state.analyses.compute_checksum(text),
         extra=dict(request.extra_config),
         capabilities=list(request.capabilities),
         follows_core=not request.config,
-        passed_over="" if base == compute_checksum(own) else compute_checksum(own),
+        passed_over="" if base == state.analyses.compute_checksum(own) else state.analyses.compute_checksum(own),
         rollout=state.next_number(),
     )
     latest = state.versions.history(rm).latest
     version = None
     if latest is None or latest.checksum != session.checksum or latest.base != base:
         origin = FROM_FILE if session.follows_core and state.watched else "registration"
-        version = state.versions.build_next(rm, text, at_ns=int(now * 1e9), author=f"RM {rm}", origin=origin, base=base)
+        version = state.versions.build_next(
+            rm, text, checksum=session.checksum, at_ns=int(now * 1e9), author=f"RM {rm}", origin=origin, base=base
+        )
     return RmRegistration(
         target=session, parsed=parsed, version=version, started_at=now, deadline=now + ROLLOUT_MAX_S, call=header
     )
 
 
-def _choose_config(state: BrokerState, rm: str, own: str, *, follows_core: bool) -> tuple[str, Configuration, str]:
-    """Choose the configuration that an RM starts with: its text, the configuration in it, and the checksum of the
+def _choose_config(state: BrokerState, rm: str, own: str, *, follows_core: bool) -> tuple[str, _Partitions, str]:
+    """Choose the configuration that an RM starts with: its text, the partitions in it, and the checksum of the
     owner's text that it is based on. If the watched file is invalid at the moment, an RM that has used it before starts
     with its latest version, which it would also keep while it is registered.
     """
@@ -156,13 +160,13 @@ def _choose_config(state: BrokerState, rm: str, own: str, *, follows_core: bool)
     try:
         if latest is not None and state.file_empty:
             raise ChangeRefused(HTTPStatus.BAD_REQUEST, "it is empty")
-        return *_validate_changed(state, rm, own), compute_checksum(own)
+        return *_validate_changed(state, rm, own), state.analyses.compute_checksum(own)
     except ChangeRefused as refusal:
         if latest is None:
             raise
         try:
             text = state.texts.get(rm, latest.number)
-            configuration = state.validate(rm, text)
+            partitions = state.validate(rm, text)
         except (ChangeRefused, ConfigError):
             raise refusal from None
         state.refused.keep(rm, refusal.in_one_line)
@@ -170,14 +174,14 @@ def _choose_config(state: BrokerState, rm: str, own: str, *, follows_core: bool)
             f"RM {rm} begins with version {latest.number} of its configuration, the latest one, as the file of "
             f"queues {state.watched} is refused: {refusal.in_one_line}"
         )
-        return text, configuration, latest.base
+        return text, partitions, latest.base
 
 
-def _validate_changed(state: BrokerState, rm: str, own: str) -> tuple[str, Configuration]:
+def _validate_changed(state: BrokerState, rm: str, own: str) -> tuple[str, _Partitions]:
     """The owner's text with the changes made to it. A changed text that is no longer valid is dropped, as it would keep
     the RM from registering and so from correcting it.
     """
-    changed = state.versions.find_changed(rm, compute_checksum(own))
+    changed = state.versions.find_changed(rm, state.analyses.compute_checksum(own))
     if changed is None:
         return own, state.validate(rm, own)
     try:

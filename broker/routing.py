@@ -17,14 +17,13 @@ Not here: sockets (`service.py`), starting workers (the supervisor).
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
 
 from broker import config_updates, leases, rm_sessions
 from broker.config_rollout import ConfigChanges
-from broker.config_validation import ConfigPreloader
+from broker.config_validation import DEFAULT_TEXT, AnalysisWanted, ConfigPreloader
 from broker.config_versions import FROM_FILE, Removal
 from broker.grants import WorkerGrants
 from broker.hosts import HostRow
@@ -100,9 +99,15 @@ class BrokerMachine:
             self.state.notes.append(f"waiting for {format_count(away, 'RM')} registered before this start")
         self._restore_hosts(hosts, now)
         self._liveness.schedule(now)
-        self._preloader = ConfigPreloader(self._handle_other)
-        self.deadline = self._find_deadline()
+        self._preloader = ConfigPreloader(self._handle_other, state.analyses, lambda: state.default_text)
+        self._preloader.analyze_default(now)
+        self._next_tick = self._find_deadline()
+        """When something else than the preloader is due."""
+
+    @property
+    def deadline(self) -> float:
         """When to call `tick`."""
+        return min(self._next_tick, self._preloader.deadline)
 
     def _restore_rm(self, record: RmRecord, now: float) -> None:
         """Restore an RM after a restart. It counts as away until it resumes, so that it gets no new allocations."""
@@ -157,13 +162,15 @@ class BrokerMachine:
     def tick(self, now: float) -> list[Outgoing]:
         """Check liveness, expire roll-outs, echoes and leaving partitions, and retry failed writes."""
         self.state.now = now
+        analysed = self._preloader.tick(now) if self._preloader.deadline <= now else []
         sends = self._liveness.check(now) if self._liveness.deadline <= now else []
         sends += [*self._changes.expire(now), *self._drop_stale(self.state.echo_barrier.release_overdue(now))]
         for partition in [name for name, at in self.registry.leaving.items() if at <= now]:
             if self._changes.find_for_partition(partition) is None:
                 self.state.warnings.append(f"partition {partition} ends with results that its RM has not acknowledged")
                 self._remove_partition(partition)
-        return self._finish([*sends, *self._persistence.retry_due(now), *self.state.texts.retry_due(now)], now)
+        sends += [*self._persistence.retry_due(now), *self.state.texts.retry_due(now)]
+        return [*analysed, *self._finish(sends, now)]
 
     def _drop_stale(self, sends: list[Outgoing]) -> list[Outgoing]:
         """Messages that waited for an echo, without retirements of partitions that are gone or configured again."""
@@ -194,7 +201,7 @@ class BrokerMachine:
         free += self._trim_versions()
         free += self._persistence.filter_outgoing([one for one in sends if one.to])
         self._liveness.schedule(now)
-        self.deadline = self._find_deadline()  # routed messages and heartbeats do not change it
+        self._next_tick = self._find_deadline()  # routed messages and heartbeats do not change it
         return [*free, *self._report_workers()]
 
     def _trim_versions(self) -> list[Outgoing]:
@@ -307,7 +314,7 @@ class BrokerMachine:
             case "Answer":
                 return self._route_answer(incoming)
             case "Hello":
-                return self._wait_for_text(incoming, partial(self._handle_hello, now=now))
+                return self._wait_for_text(incoming, self._handle_hello, now)
             case "ManagerAway":
                 session = self.registry.find_session(header.rm, header.session)
                 if session is None or session.proxy != incoming.source:
@@ -344,6 +351,9 @@ class BrokerMachine:
             case "HostRecorded" if incoming.source == RECORD:
                 recorded = decode_body(control_messages.HostRecorded, incoming.body)
                 return [self._placement.handle_recorded(header.ref, recorded)]
+            case DEFAULT_TEXT.header.kind if incoming.source == FILE:
+                self._default_config.offer_analysed()
+                return []
             case "ChangedFile" if incoming.source == FILE:
                 self._default_config.set_text(decode_body(control_messages.ChangedFile, incoming.body).text)
                 return []
@@ -356,7 +366,7 @@ class BrokerMachine:
         header = incoming.header
         match header.kind:
             case "RegisterResourceManager":
-                return self._wait_for_text(incoming, partial(self._handle_register, now=now))
+                return self._wait_for_text(incoming, self._handle_register, now)
             case "Resume":
                 return rm_sessions.resume_session(self.state, incoming, decode_body(rm_messages.Resume, incoming.body))
             case "Leave":
@@ -383,12 +393,16 @@ class BrokerMachine:
                 return [make_outgoing(incoming.source, listed, Header(kind="PartitionList", ref=header.ref))]
         return [build_refusal(incoming.source, header, "unknown-kind", f"unknown message {header.kind!r}")]
 
-    def _wait_for_text(self, incoming: Incoming, handle: Callable[[Incoming], list[Outgoing]]) -> list[Outgoing]:
+    def _wait_for_text(
+        self, incoming: Incoming, handle: Callable[[Incoming, float], list[Outgoing]], now: float
+    ) -> list[Outgoing]:
         """Handle a message, or have it wait if it needs the text of a configuration from the record."""
         try:
-            return handle(incoming)
+            return handle(incoming, now)
         except TextWanted as wanted:
             return self.state.texts.wait(incoming, wanted)
+        except AnalysisWanted as wanted:
+            return self._preloader.wait(incoming, wanted, now)
 
     # Workers --------------------------------------------------------------------------------------------------------
 

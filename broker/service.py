@@ -1,4 +1,4 @@
-"""The broker process: its listening socket, durable record, watched file, the child process that validates
+"""The broker process: its listening socket, durable record, watched file, the child processes that analyse
 configurations, and the loop around its machine.
 
 Not here: decisions (`routing.py`).
@@ -6,13 +6,13 @@ Not here: decisions (`routing.py`).
 
 import asyncio
 import logging
-import sys
 from collections.abc import Callable, Sized
 from contextlib import ExitStack, closing
 from functools import partial
-from subprocess import PIPE, Popen, SubprocessError
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from broker.analysis_pool import AnalysisProcess
+from broker.config_validation import READERS
 from broker.config_versions import ConfigVersions, VersionHistory
 from broker.election import ElectedBroker
 from broker.hosts import HostRow
@@ -22,25 +22,17 @@ from broker.sqlite_store import SqliteStore
 from broker.state import BrokerState
 from broker.store import RECORD_NAME, RecordEndpoint, Store
 from broker.watched_file import WatchedFile
-from common.inbox import ThreadEndpoint
 from common.logs import log_lines
-from common.messages import Header
 from common.metrics import report_slowest_write
-from common.names import BROKER, FILE, OFF, READER, RECORD
+from common.names import BROKER, FILE, OFF, RECORD
 from common.process import Arguments, Life
 from common.process_metrics import ProcessMetrics
 from common.settings import Settings
 from common.sqlite_file import IN_MEMORY
 from common.transport import BrokerPort, Transport, clock, drive
-from common.wire import Incoming, Outgoing
 
 if TYPE_CHECKING:
     from broker.candidacy import Candidacy
-
-VALIDATION_MAX_S: Final = 30.0
-"""How long the analysis of one text may take. The largest text that is accepted needs about ten seconds."""
-
-VALIDATION: Final = (sys.executable, *(["-P"] if sys.flags.safe_path else []), "-m", "broker.config_validation")
 
 _log = logging.getLogger("core.broker")
 
@@ -77,9 +69,10 @@ async def lead(arguments: Arguments, life: Life, wire: Transport, candidacy: "Ca
             stack.callback(file.close)
             wire.add(FILE, file)
             file.watch()
-        validation = ValidationProcess(wake=partial(wire.wake, READER))
-        stack.callback(validation.close)
-        wire.add(READER, validation)
+        for name in READERS:
+            analysis = AnalysisProcess(name, wake=partial(wire.wake, name))
+            stack.callback(analysis.close)
+            wire.add(name, analysis)
         port = open_port(arguments, wake=partial(wire.arrived, ""))
         stack.callback(port.close)
         wire.add("", port)
@@ -161,39 +154,3 @@ def open_store(settings: Settings) -> Store:
 
         return PostgresStore(settings.store)
     return SqliteStore(settings.state / RECORD_NAME if settings.state else IN_MEMORY)
-
-
-class ValidationProcess(ThreadEndpoint):
-    """Child process that analyses one configuration text and exits, so that the broker continues to route meanwhile.
-
-    An endpoint of the broker's wire: the machine sends one text at a time and receives the encoded analysis, or an
-    empty body if the process failed. Rejected: a process that stays, which keeps the memory that a large text takes; an
-    analysis in the thread, which competes with the event loop for the interpreter.
-    """
-
-    def __init__(self, *, wake: Callable[[], None]) -> None:
-        super().__init__("validation", wake=wake)
-        self._child: Popen[bytes] | None = None
-
-    def send(self, message: Outgoing) -> None:
-        """Start the analysis of a text; needs a running loop."""
-        self.run(partial(self._analyze, message))
-
-    def close(self) -> None:
-        if self._child is not None:
-            self._child.kill()
-        super().close()
-
-    def _analyze(self, message: Outgoing) -> Incoming:
-        try:
-            with Popen(VALIDATION, stdin=PIPE, stdout=PIPE) as self._child:  # noqa: S603 - our own program
-                try:
-                    analysis, _ = self._child.communicate(message.body, VALIDATION_MAX_S)
-                finally:
-                    self._child.kill()
-            if self._child.returncode:
-                raise OSError(f"it ended with status {self._child.returncode}")
-        except (OSError, SubprocessError) as error:
-            _log.warning("the broker parses a configuration itself, as its process failed: %s", error)
-            analysis = b""
-        return Incoming(READER, Header(kind="TextRead", ref=message.header.ref), analysis)

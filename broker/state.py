@@ -12,12 +12,15 @@ from http import HTTPStatus
 from itertools import count
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
-from broker.config_validation import analyses
+from msgspec import Raw
+
+from broker.config_analysis import AnalysedPartition
+from broker.config_validation import AnalysisCache
 from broker.config_versions import FROM_FILE, ConfigVersions
 from broker.hosts import Hosts
 from broker.registry import Registry, RmSession
 from broker.stored_texts import StoredTexts
-from common.config.model import Configuration, PartitionConfig, compute_checksum
+from common.config.model import compute_checksum
 from common.config.problems import ConfigError, Problem
 from common.config.validation import DEFAULT_TEXT
 from common.control_messages import Echo
@@ -196,6 +199,7 @@ class BrokerState:
         self.hosts = Hosts()
         self.versions = versions or ConfigVersions()
         self.texts = StoredTexts()
+        self.analyses = AnalysisCache()
         self.echo_barrier = EchoBarrier()
         self.settings = settings
         self.default_text = default_text if default_text.strip() else DEFAULT_TEXT
@@ -223,21 +227,20 @@ class BrokerState:
         """Whether the settings allow an RM with this id."""
         return compile_rm_ids(self.settings.allowed_rms).fullmatch(rm) is not None
 
-    def validate(self, rm: str, text: str, live: Collection[str] = ()) -> Configuration:
-        """The configuration in a text, if this RM may have it.
+    def validate(self, rm: str, text: str, live: Collection[str] = ()) -> tuple[AnalysedPartition, ...]:
+        """The partitions in a text, if this RM may have it.
 
         A text whose placement rules cannot be built is refused for partitions that are `live` (by full name), as they
         keep their rules; a new partition with such rules rejects every application and reports why.
 
         Raises:
             ChangeRefused: with every problem.
+            AnalysisWanted: the text has not been analysed.
         """
-        analysis = analyses.get(text)
-        _refuse_if_any(analysis.problems)
+        analysis = self.analyses.get(text)
+        _refuse_if_any(analysis.problems, HTTPStatus.SERVICE_UNAVAILABLE if analysis.is_incomplete else None)
         _refuse_if_any(analysis.naming)
-        configuration = analysis.configuration
-        assert configuration is not None, "a text without a configuration has problems"
-        partitions = configuration.partitions
+        partitions = analysis.partitions
         if problem := self.registry.name_problem(rm, [one.name for one in partitions]):
             naming = [Problem(message=problem, kind="partition-name")]
             raise ChangeRefused(HTTPStatus.BAD_REQUEST, problem, problems=naming)
@@ -250,42 +253,42 @@ class BrokerState:
             limit = f"all RMs together may have {self.settings.partitions_max}, the limit of the setting partitions-max"
             raise ChangeRefused(HTTPStatus.CONFLICT, f"{len(partitions)} partitions are too many now: {limit}")
         building: list[Problem] = []
-        for one, problems, rule_problems in zip(partitions, analysis.building, analysis.rules, strict=True):
-            building += problems
+        for one in partitions:
+            building += one.building
             if self.registry.full_name(rm, one.name) in live:
-                building += rule_problems
+                building += one.rules
         _refuse_if_any(building)
         if self.settings.same_hierarchy == "enforce":
             _refuse_if_any(analysis.hierarchy)
         logged = list(analysis.hierarchy) if self.settings.same_hierarchy != "off" else []
         logged += _limit_warnings(analysis.warnings, WARNINGS_LOGGED_MAX)
         self.warnings += [f"configuration of RM {rm}: {problem}" for problem in logged]
-        return configuration
+        return partitions
 
-    def read_configs(self, session: RmSession) -> dict[str, PartitionConfig]:
-        """The configuration in force of each partition of an RM, by full name.
+    def read_configs(self, session: RmSession) -> dict[str, Raw]:
+        """The encoded configuration in force of each partition of an RM, by full name.
 
         Raises:
-            TextWanted: its text has to be read first.
+            TextWanted, AnalysisWanted: its text has to be read, or analysed, first.
             ConfigError: it cannot be read, or this release cannot load it.
         """
         latest = self.versions.history(session.rm).latest
         assert latest is not None, "the configuration in force is the latest version"
-        analysis = analyses.get(self.texts.get(session.rm, latest.number))
-        if analysis.configuration is None:
+        analysis = self.analyses.get(self.texts.get(session.rm, latest.number))
+        if analysis.problems:
             raise ConfigError(analysis.problems)
-        return self.registry.by_full_name(session.rm, analysis.configuration)
+        return self.registry.by_full_name(session.rm, analysis.partitions)
 
     def list_warnings(self, text: str) -> list[Problem]:
         """The warnings about a valid configuration, as `yunishard validate` lists them."""
-        analysis = analyses.get(text)
+        analysis = self.analyses.get(text)
         hierarchy = analysis.hierarchy if self.settings.same_hierarchy == "warn" else ()
         return _limit_warnings([*hierarchy, *analysis.warnings], WARNINGS_MAX)
 
 
-def _refuse_if_any(problems: Sequence[Problem]) -> None:
+def _refuse_if_any(problems: Sequence[Problem], status: HTTPStatus | None = None) -> None:
     if problems:
-        raise ChangeRefused(HTTPStatus.BAD_REQUEST, "\n".join(map(str, problems)), problems=problems)
+        raise ChangeRefused(status or HTTPStatus.BAD_REQUEST, "\n".join(map(str, problems)), problems=problems)
 
 
 def _limit_warnings(found: Sequence[Problem], most: int) -> list[Problem]:

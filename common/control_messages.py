@@ -5,7 +5,7 @@ The web service's queries are in `query_messages.py`, the worker's journal in `j
 
 from typing import Final, Literal
 
-from msgspec import field
+from msgspec import Raw, field
 
 from common.config.model import PartitionConfig
 from common.messages import Control, Part
@@ -19,6 +19,27 @@ class PrepareConfig(Control, frozen=True):
     config: PartitionConfig
     live: bool = False
     """Whether it changes the running partition; otherwise it starts from an empty one."""
+
+
+class EncodedPrepareConfig(Part, frozen=True):
+    """`PrepareConfig` as the broker sends it, with the configuration as the analysis has encoded it."""
+
+    rollout: int
+    config: Raw
+    live: bool = False
+
+
+class TextRead(Control, frozen=True):
+    """Child process to broker: the outcome of the analysis of a configuration text."""
+
+    analysis: bytes = b""
+    """Encoded; empty if there is none."""
+    problem: str = ""
+    """Why the text is refused without an analysis."""
+    unavailable: str = ""
+    """Why there is no analysis at present, which has nothing to do with the text."""
+    used_s: float = 0.0
+    """Processor seconds that it took."""
 
 
 class ConfigVote(Control, frozen=True):

@@ -58,6 +58,7 @@ from partition_worker.plan_requests import PlanWanted, answer_plan
 from partition_worker.planning import play
 from partition_worker.worker import Worker
 from rmproxy.proxy import BROKER, Proxy
+from tests.analyses import answer_text
 from tests.invariants import check
 from tests.properties.remedying import Copy
 from tests.world_rm import RM
@@ -299,6 +300,9 @@ class World:
                 self._supervise(decode_body(WorkersWanted, body))
         elif packet.to == RECORD:
             self._write(header, body)
+        elif header.kind == "ReadText":
+            found = answer_text(Outgoing(packet.to, header, body))
+            self.carry(packet.to, [Outgoing(BROKER, found.header, found.body)])
         elif packet.to == FILE:
             wanted = decode_body(WriteFile, body)
             if compute_checksum(self.file) == wanted.replaces:

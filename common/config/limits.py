@@ -17,7 +17,7 @@ PARTITIONS_MAX: Final = 10_000
 """Partitions of a configuration, as many as the setting `partitions-max` allows at most. One with more is refused."""
 
 QUEUES_MAX: Final = 50_000
-"""Queues of a partition, as many as placement may fill it with. A configuration with more is refused."""
+"""Queues of a partition below root, as many as placement may fill it with. A configuration with more is refused."""
 
 ALL_QUEUES_MAX: Final = 100_000
 """Queues of all partitions of a configuration. One with more is refused."""
@@ -43,7 +43,10 @@ def check_size(configuration: model.Configuration, report: Report) -> None:
         message = f"{len(partitions)} partitions are too many, a configuration may have {PARTITIONS_MAX}"
         report.add("limit", f"partitions[{PARTITIONS_MAX}]", message)
     _check_counts(
-        "queues", [_count_queues(one.queues or ()) for one in partitions], (QUEUES_MAX, ALL_QUEUES_MAX), report
+        "queues",
+        [_count_queues(model.find_top_queues(one)) for one in partitions],
+        (QUEUES_MAX, ALL_QUEUES_MAX),
+        report,
     )
     rules = [sum(1 for rule in one.placement_rules for _ in rule.walk()) for one in partitions]
     hint = "one rule with a list of users or groups does the work of many"

@@ -244,6 +244,12 @@ def root_place(partition: PartitionConfig, path: str) -> QueuePlace:
     return QueuePlace(normalise_partition(partition).root, ROOT, root_path, limits_path)
 
 
+def find_top_queues(partition: PartitionConfig) -> tuple[QueueConfig, ...]:
+    """Return the written queues directly below root."""
+    written = _written_root(partition)
+    return (partition.queues or ()) if written is None else written.queues
+
+
 def _written_root(partition: PartitionConfig) -> QueueConfig | None:
     """Return the written root queue: the only queue at the top, called root in any case."""
     queues = partition.queues or ()

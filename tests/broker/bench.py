@@ -41,6 +41,7 @@ from common.rm_messages import (
 )
 from common.settings import Settings
 from common.wire import NEVER, Incoming, Outgoing, decode_body
+from tests.analyses import answer_text
 from tests.machines import ONE_QUEUE, RM, SESSION, arrives, partition_of
 
 PROXY: Final = "rmproxy"
@@ -78,6 +79,12 @@ class BrokerBench:
         """Whether proxies send back what they are asked to."""
         self.disk_problem = ""
         """With which every version is refused by the record; empty while it takes them."""
+        self.analyses = True
+        """Whether child processes analyse texts at once."""
+        self.analysed: list[str] = []
+        """The texts that they have analysed."""
+        self._is_new = True
+        """Whether the broker has not had its first tick, in which it has the default configuration analysed."""
         self.hear(KEEPER, Hello(role="supervisor"), rm="", session="")
         state.notes.clear()
 
@@ -92,12 +99,15 @@ class BrokerBench:
             incarnation=self.incarnation,
         )
         self.broker = BrokerMachine(state, now=self.now, records=list(self.facts.values()))
+        self._is_new = True
 
     def hear(self, source: str, message: Message, **fields: str | int) -> list[Outgoing]:
         """A partition as source stands for its worker, and in what is sent too."""
         seat = self.broker.registry.slots.get(source)
         peer = seat.worker or lease_name(source, seat.epoch) if seat is not None else source
-        return self.recorded(self.broker.handle(arrives(peer, message, **fields), self.now))
+        is_new, self._is_new = self._is_new, False
+        first = self.recorded(self.broker.tick(self.now)) if is_new else []
+        return first + self.recorded(self.broker.handle(arrives(peer, message, **fields), self.now))
 
     def wait(self, until: float) -> list[Outgoing]:
         """Time passes, and everything that is due by then is done in time."""
@@ -114,6 +124,10 @@ class BrokerBench:
         for one in sends:
             if one.header.kind == "Echo" and self.echoes:
                 others += self.hear(one.to, Echo(), rm="", session="", ref=one.header.ref)
+                continue
+            if one.header.kind == "ReadText" and self.analyses:
+                self.analysed.append(one.body.decode())
+                others += self.recorded(self.broker.handle(answer_text(one), self.now))
                 continue
             if one.header.kind == "ProbeRecord":
                 others += self.hear(RECORD, Recorded(number=0, problem=self.disk_problem), rm="", session="")

@@ -32,6 +32,7 @@ from common.rest_records import HostsView
 from common.rm_messages import Heartbeat, RegisterResourceManager
 from common.settings import Settings
 from common.wire import Incoming, Outgoing, decode_body, encode_body
+from tests.analyses import answer_text
 
 SETTINGS: Final = Settings(
     store="postgresql://db/y", cluster_address="tcp://10.0.0.1:9094", host_name="a", lease_timeout_s=10.0
@@ -262,6 +263,8 @@ class HostsBench:
         for one in sends:
             if one.to == RECORD:
                 self._record(one)
+            elif one.header.kind == "ReadText":
+                self._carry(self.broker.handle(answer_text(one), self.now))
             elif one.header.kind == "Answer":
                 self.answers.append(decode_body(Answer, one.body))
             else:

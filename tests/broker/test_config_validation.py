@@ -1,215 +1,304 @@
-"""Analysis of configurations: cache, preloading."""
+"""Messages that wait for the analysis of their text; the analyses that the broker keeps."""
 
 import msgspec
 import pytest
-from msgspec.structs import replace
 
 from broker import config_validation
+from broker.analysis_queue import CLIENT_TEXTS_MAX, LITTLE_S, WAITING_MAX_S
 from broker.config_validation import (
-    ANALYSES_MAX,
-    PRELOAD_BYTES_MIN,
-    WAITING_MAX,
+    DEFAULT_TEXT,
+    LANE_MAX,
+    READERS,
+    RETRY_S,
     AnalysisCache,
-    ConfigAnalysis,
+    AnalysisWanted,
     ConfigPreloader,
-    analyze,
 )
-from common.config.validation import load
-from common.control_messages import ChangedFile, Hello
+from common.config.parse import TEXT_BYTES_MAX
+from common.control_messages import ChangedFile, Hello, TextRead, VersionRead
 from common.messages import Header, Message
-from common.names import READER
+from common.names import FILE, RECORD
 from common.query_messages import ChangeConfig
-from common.rm_messages import Heartbeat, Leave, RegisterResourceManager, UpdateConfiguration
-from common.wire import Incoming, Outgoing, encode_body
+from common.rm_messages import Heartbeat, Leave, RegisterResourceManager, Resume, UpdateConfiguration
+from common.wire import NEVER, Incoming, Outgoing, encode_body
+from tests.analyses import answer_text, answer_with
 
-SMALL = "partitions: []\n"
-LARGE = SMALL + "#" * PRELOAD_BYTES_MIN
-LARGER = LARGE + "#"
+TEXT = "partitions: []\n"
+OTHER = TEXT + "#"
+DEFAULT = TEXT + "# the default"
 
 
-class Notebook:
-    """A machine that writes down what it hears."""
+class PreloaderBench:
+    """A preloader, and a machine that notes what it handles: the kind and reference of each message, and what is wrong
+    with its text.
+    """
 
     def __init__(self) -> None:
-        self.heard: list[str] = []
+        self.handled: list[str] = []
+        self.reasons: list[str] = []
+        self.wanted: list[str] = []
+        """Texts that the machine asks for when it handles the next message."""
+        self.cache = AnalysisCache()
+        self.preloader = ConfigPreloader(self._handle, self.cache, lambda: DEFAULT)
+        self.now = 1.0
 
-    def handle(self, incoming: Incoming, now: float) -> list[Outgoing]:
-        self.heard.append(f"{incoming.header.kind} {incoming.header.ref}")
+    def _handle(self, incoming: Incoming, now: float) -> list[Outgoing]:
+        if self.wanted:
+            raise AnalysisWanted(self.wanted.pop())
+        self.handled.append(f"{incoming.header.kind} {incoming.header.ref}".strip())
+        needed = config_validation.find_text(incoming, DEFAULT)
+        if needed is not None:
+            analysis = self.cache.get(needed.text)
+            start, end = "the configuration is refused: ", " (for now)" if analysis.is_incomplete else ""
+            self.reasons += [one.message.removeprefix(start) + end for one in analysis.problems]
         return [Outgoing("peer", incoming.header, b"")]
 
+    def receive(
+        self, message: Message, ref: str = "", *, rm: str = "rm-1", source: str = "proxy", partition: str = ""
+    ) -> list[Outgoing]:
+        """The texts that start."""
+        header = Header(kind=type(message).__name__, ref=ref, rm=rm, partition=partition, session="s")
+        sends = self.preloader.handle(Incoming(source, header, encode_body(message)), self.now)
+        return [one for one in sends if one.to in READERS]
 
-class Scene:
-    def __init__(self) -> None:
-        self.notebook, self.cache = Notebook(), AnalysisCache()
-        self.foresight = ConfigPreloader(self.notebook.handle, self.cache)
+    def answer(self, request: Outgoing, outcome: TextRead | None = None, used_s: float = 0.0) -> list[Outgoing]:
+        """A child process answers. The texts that start."""
+        found = answer_text(request, used_s) if outcome is None else answer_with(request, outcome)
+        return [one for one in self.preloader.handle(found, self.now) if one.to in READERS]
 
-    def hears(self, message: Message, ref: str = "", *, partition: str = "") -> list[Outgoing]:
-        header = Header(kind=type(message).__name__, ref=ref, partition=partition)
-        return self.foresight.handle(Incoming("peer", header, encode_body(message)), 1.0)
-
-    def read(self, number: int, judgement: bytes) -> list[Outgoing]:
-        return self.foresight.handle(Incoming(READER, Header(kind="TextRead", ref=str(number)), judgement), 1.0)
+    def wait(self, seconds: float) -> list[Outgoing]:
+        """Time passes. The texts that start."""
+        self.now += seconds
+        return [one for one in self.preloader.tick(self.now) if one.to in READERS]
 
 
-JUDGEMENT = msgspec.msgpack.encode(analyze(LARGE))
+def register(text: str = TEXT, rm: str = "rm-1") -> RegisterResourceManager:
+    return RegisterResourceManager(rm_id=rm, config=text)
 
 
 @pytest.mark.parametrize(
-    "message",
+    ("message", "source", "text"),
     [
-        RegisterResourceManager(rm_id="rm-1", config=LARGE),
-        UpdateConfiguration(rm_id="rm-1", config=LARGE),
-        ChangeConfig(config=LARGE, author="kim", origin="REST"),
-        ChangedFile(text=LARGE),
+        (register(), "proxy", TEXT),
+        (register(""), "proxy", DEFAULT),
+        (UpdateConfiguration(rm_id="rm-1", config=TEXT), "proxy", TEXT),
+        (UpdateConfiguration(rm_id="rm-1"), "proxy", DEFAULT),
+        (ChangeConfig(config=TEXT, author="kim", origin="REST"), "webservice", TEXT),
+        (ChangedFile(text=TEXT), FILE, TEXT),
+        (VersionRead(version=1, text=TEXT), RECORD, TEXT),
     ],
 )
-def test_a_large_text_goes_to_the_reader_and_the_message_on_when_it_is_known(message: Message) -> None:
-    scene = Scene()
-    [asked] = scene.hears(message, "call")
-    assert (asked.to, asked.body, scene.notebook.heard) == (READER, LARGE.encode(), [])
-    assert [one.to for one in scene.read(1, JUDGEMENT)] == ["peer"]
-    assert scene.notebook.heard == [f"{type(message).__name__} call"]
-    assert LARGE in scene.cache
+def test_a_message_waits_until_a_child_process_has_analysed_its_text(message: Message, source: str, text: str) -> None:
+    bench = PreloaderBench()
+    [request] = bench.receive(message, "call", source=source)
+    assert (request.to, request.body, bench.handled) == (READERS[0], text.encode(), [])
+    assert bench.answer(request) == []
+    assert (bench.handled, bench.reasons) == ([f"{type(message).__name__} call"], [])
+    assert bench.receive(message, "again", source=source) == []
+    assert bench.handled[1:] == [f"{type(message).__name__} again"]
+    assert bench.preloader.deadline == NEVER
 
 
-def test_small_and_known_texts_do_not_wait() -> None:
-    scene = Scene()
-    scene.cache.add_encoded(LARGE, JUDGEMENT)
-    scene.hears(ChangedFile(text=SMALL), "small")
-    scene.hears(ChangedFile(text=LARGE), "known")
-    assert scene.notebook.heard == ["ChangedFile small", "ChangedFile known"]
+def test_the_default_configuration_is_analysed_first() -> None:
+    bench = PreloaderBench()
+    bench.preloader.analyze_default(bench.now)
+    assert bench.preloader.deadline == bench.now
+    [request] = bench.wait(0.0)
+    assert request.body == DEFAULT.encode()
+    bench.answer(request)
+    assert bench.handled == [DEFAULT_TEXT.header.kind]
 
 
-def test_what_comes_meanwhile_passes_by_or_keeps_its_order() -> None:
-    scene = Scene()
-    scene.hears(RegisterResourceManager(rm_id="rm-1", config=LARGE), "1")
-    scene.hears(Leave(), "2")
-    scene.hears(Heartbeat(), "3")
-    scene.hears(Hello(role="worker"), "4", partition="rm-1_default")
-    scene.hears(Hello(role="rmproxy"), "5")
-    assert scene.notebook.heard == ["Heartbeat 3", "Hello 4"]
-    scene.read(1, JUDGEMENT)
-    assert scene.notebook.heard[2:] == ["RegisterResourceManager 1", "Leave 2", "Hello 5"]
-    scene.hears(Leave(), "6")
-    assert scene.notebook.heard[5:] == ["Leave 6"]
+def test_messages_of_an_rm_keep_their_order_and_those_of_others_do_not_wait() -> None:
+    bench = PreloaderBench()
+    [request] = bench.receive(register(), "1")
+    for message, ref in ((Resume(), "2"), (Leave(), "3"), (register(OTHER), "4")):
+        assert bench.receive(message, ref) == []
+    bench.receive(Heartbeat(), "5")
+    bench.receive(Leave(), "6", rm="rm-2")
+    bench.receive(Hello(role="worker"), "7", partition="rm-1_default")
+    assert bench.handled == ["Heartbeat 5", "Leave 6", "Hello 7"]
+    [other] = bench.answer(request)
+    assert bench.handled[3:] == ["RegisterResourceManager 1", "Resume 2", "Leave 3"]
+    bench.answer(other)
+    assert bench.handled[6:] == ["RegisterResourceManager 4"]
 
 
-def test_the_next_large_text_in_the_line_is_read_in_its_turn() -> None:
-    scene = Scene()
-    for ref, text in (("1", LARGE), ("2", LARGE), ("3", LARGER), ("4", SMALL)):
-        scene.hears(ChangedFile(text=text), ref)
-    *_, asked = scene.read(1, JUDGEMENT)
-    assert (asked.to, asked.body) == (READER, LARGER.encode())
-    assert scene.notebook.heard == ["ChangedFile 1", "ChangedFile 2"]
-    scene.read(2, msgspec.msgpack.encode(analyze(LARGER)))
-    assert scene.notebook.heard[2:] == ["ChangedFile 3", "ChangedFile 4"]
+def test_rms_with_the_same_text_wait_for_one_analysis() -> None:
+    bench = PreloaderBench()
+    [first] = bench.receive(register(), "1")
+    [_] = bench.receive(register(), "2", rm="rm-2")
+    bench.answer(first)
+    assert bench.handled == ["RegisterResourceManager 1", "RegisterResourceManager 2"]
 
 
-def test_without_an_answer_of_the_reader_the_machine_reads_by_itself() -> None:
-    scene = Scene()
-    scene.hears(ChangedFile(text=LARGE), "1")
-    scene.read(1, b"")
-    assert scene.notebook.heard == ["ChangedFile 1"]
-    assert LARGE not in scene.cache
+def test_a_registration_that_is_repeated_on_a_new_connection_takes_the_place_of_the_first() -> None:
+    bench = PreloaderBench()
+    [request] = bench.receive(register(), "1")
+    assert bench.receive(register(), "2") == []
+    bench.answer(request)
+    assert bench.handled == ["RegisterResourceManager 2"]
 
 
-def test_an_answer_that_nobody_waits_for_changes_nothing() -> None:
-    scene = Scene()
-    assert scene.read(1, JUDGEMENT) == []
-    scene.hears(ChangedFile(text=LARGE), "1")
-    assert scene.read(2, JUDGEMENT) == []
-    assert scene.notebook.heard == []
+def test_calls_through_a_proxy_that_restarts_are_dropped() -> None:
+    bench = PreloaderBench()
+    [request] = bench.receive(register(), "1")
+    bench.receive(Leave(), "2")
+    [other] = bench.receive(register(), "3", rm="rm-2", source="another proxy")
+    bench.receive(Hello(role="rmproxy"), "4", rm="")
+    bench.wait(0.0)
+    assert bench.handled == ["Hello 4", "Leave 2"]
+    bench.answer(request)
+    bench.answer(other)
+    assert bench.handled[2:] == ["RegisterResourceManager 3"]
 
 
-def test_when_too_many_wait_nobody_does() -> None:
-    scene = Scene()
-    scene.hears(ChangedFile(text=LARGE), "large")
-    for _ in range(WAITING_MAX):
-        scene.hears(Leave())
-    assert len(scene.notebook.heard) == WAITING_MAX + 1
-    assert scene.notebook.heard[0] == "ChangedFile large"
-    assert scene.read(1, JUDGEMENT) == []
+@pytest.mark.parametrize(
+    ("outcome", "reason"),
+    [
+        (TextRead(problem="it takes too long"), "it takes too long"),
+        (TextRead(unavailable="no process"), "no process (for now)"),
+    ],
+)
+def test_a_text_without_an_analysis_is_refused_and_analysed_again_when_it_comes_again(
+    outcome: TextRead, reason: str
+) -> None:
+    bench = PreloaderBench()
+    [request] = bench.receive(register(), "1")
+    bench.answer(request, outcome)
+    assert (bench.handled, bench.reasons) == (["RegisterResourceManager 1"], [reason])
+    [_] = bench.receive(register(), "2")
 
 
-def test_what_cannot_be_read_as_a_message_is_the_machines() -> None:
-    scene = Scene()
-    scene.foresight.handle(Incoming("peer", Header(kind="ChangedFile"), b"\xc1" * PRELOAD_BYTES_MIN), 1.0)
-    assert scene.notebook.heard == ["ChangedFile "]
+def test_a_text_of_the_broker_itself_is_tried_again_if_there_is_no_process() -> None:
+    bench = PreloaderBench()
+    [request] = bench.receive(VersionRead(version=1, text=TEXT), source=RECORD)
+    assert bench.answer(request, TextRead(unavailable="no process")) == []
+    assert (bench.handled, bench.preloader.deadline) == ([], bench.now + RETRY_S)
+    [request] = bench.wait(RETRY_S)
+    bench.answer(request)
+    assert (bench.handled, bench.reasons) == (["VersionRead"], [])
 
 
-GOOD = "partitions:\n- name: default\n  queues:\n  - name: root\n    queues:\n    - name: {}\n"
-TWO = """\
-partitions:
-- name: default
-  placementrules:
-  - name: recovery
-  queues:
-  - name: root
-    queues:
-    - name: a
-      queues:
-      - name: x
-    - name: b
-      submitacl: bob  dev
-- name: gpu
-  queues:
-  - name: root
-    queues:
-    - name: b
-      queues:
-      - name: x
-"""
+def test_a_text_that_is_too_large_is_refused_without_a_process() -> None:
+    bench = PreloaderBench()
+    assert bench.receive(register(TEXT + "#" * TEXT_BYTES_MAX), "1") == []
+    most, size = TEXT_BYTES_MAX, TEXT_BYTES_MAX + len(TEXT)
+    assert bench.reasons == [f"it has {size} bytes, a configuration may have at most {most}"]
 
 
-def test_a_text_that_makes_sense_has_a_configuration_in_its_normal_form() -> None:
-    analysis = analyze(GOOD.format("a"))
-    assert analysis.configuration == replace(load(GOOD.format("a")), checksum="")
-    assert not analysis.problems
+def test_a_text_that_waits_too_long_is_refused() -> None:
+    bench = PreloaderBench()
+    for number in range(4):
+        bench.receive(register(TEXT + "#" * number, f"rm-{number}"), rm=f"rm-{number}")
+    assert bench.preloader.deadline == bench.now + WAITING_MAX_S
+    assert bench.wait(WAITING_MAX_S) == []
+    assert len(bench.handled) == 1
+    [reason] = bench.reasons
+    assert "it has waited 20 s for its analysis" in reason
 
 
-def test_of_a_text_that_makes_none_only_the_problems_are_known() -> None:
-    analysis = analyze("partitions: 1")
-    assert (analysis.configuration, [one.line for one in analysis.problems]) == (None, [1])
+def test_a_user_of_a_front_end_has_a_budget_for_all_rms() -> None:
+    bench = PreloaderBench()
+
+    def change(number: int) -> list[Outgoing]:
+        text = f"{TEXT}#{number}"
+        return bench.receive(ChangeConfig(config=text, author="kim", origin="REST"), rm=f"rm-{number}")
+
+    [request] = change(0)
+    for number in range(1, CLIENT_TEXTS_MAX + 1):
+        assert change(number) == []
+    assert bench.handled == []
+    change(CLIENT_TEXTS_MAX + 1)
+    waiting = "4 configurations of user kim wait for their analysis already"
+    assert bench.reasons == [f"{waiting}: send one at a time (for now)"]
+    [request] = bench.answer(request, used_s=LITTLE_S)
+    [other] = bench.receive(register(OTHER), rm="rm-9")
+    assert {request.body, other.body} == {f"{TEXT}#1".encode(), OTHER.encode()}
 
 
-def test_everything_is_looked_at_with_the_lines_of_the_text() -> None:
-    analysis = analyze(TWO)
-    assert [[one.line for one in found] for found in analysis.building] == [[12], []]
-    assert [[one.line for one in found] for found in analysis.rules] == [[4], []]
-    assert [one.line for one in analysis.hierarchy] == [19]
+def test_too_many_messages_of_one_rm_are_refused_or_dropped() -> None:
+    bench = PreloaderBench()
+    [request] = bench.receive(register(), "1")
+    for _ in range(LANE_MAX - 1):
+        bench.receive(Leave(), "2")
+    bench.receive(Leave(), "3")
+    bench.receive(UpdateConfiguration(rm_id="rm-1", config=OTHER), "4")
+    assert bench.handled == ["UpdateConfiguration 4"]
+    assert bench.reasons == ["64 messages about RM rm-1 wait for its last one (for now)"]
+    bench.answer(request)
+    assert bench.handled[1:] == ["RegisterResourceManager 1", *["Leave 2"] * (LANE_MAX - 1)]
 
 
-def count_analyses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The texts that are analysed from now on."""
-    texts: list[str] = []
-
-    def counting(text: str) -> ConfigAnalysis:
-        texts.append(text)
-        return analyze(text)
-
-    monkeypatch.setattr(config_validation, "analyze", counting)
-    return texts
-
-
-@pytest.mark.parametrize("text", [GOOD.format("a"), TWO, "partitions: 1"])
-def test_what_another_process_says_is_the_same(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache, expected = AnalysisCache(), analyze(text)
-    cache.add_encoded(text, msgspec.msgpack.encode(expected))
-    monkeypatch.setattr(config_validation, "analyze", None)
-    assert cache.get(text) == expected
+def test_a_message_that_needs_a_further_text_waits_for_that_too() -> None:
+    bench = PreloaderBench()
+    [request] = bench.receive(register(), "1")
+    bench.wanted.append(OTHER)
+    [request] = bench.answer(request)
+    assert bench.wait(0.0) == []
+    assert (request.body, bench.handled) == (OTHER.encode(), [])
+    bench.answer(request)
+    assert bench.handled == ["RegisterResourceManager 1"]
 
 
-def test_a_text_is_read_once_and_only_the_latest_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    cache, analysed = AnalysisCache(), count_analyses(monkeypatch)
-    texts = [GOOD.format(f"q{number}") for number in range(ANALYSES_MAX + 1)]
-    for text in (*texts, texts[-1]):
-        cache.get(text)
-    assert analysed == texts
-    assert [text in cache for text in texts] == [False, *[True] * ANALYSES_MAX]
+def test_a_message_that_cannot_be_decoded_is_handled_at_once() -> None:
+    bench = PreloaderBench()
+    bench.preloader.handle(Incoming("proxy", Header(kind="RegisterResourceManager"), b"\xc1"), 1.0)
+    assert bench.handled == ["RegisterResourceManager"]
 
 
-def test_what_is_no_judgement_is_not_learned() -> None:
+# The cache ------------------------------------------------------------------------------------------------------------
+
+
+def known_to(cache: AnalysisCache, texts: list[str]) -> list[bool]:
+    return [is_known(cache, text) for text in texts]
+
+
+def is_known(cache: AnalysisCache, text: str) -> bool:
+    try:
+        return cache.get(text) is not None
+    except AnalysisWanted:
+        return False
+
+
+def add(cache: AnalysisCache, text: str, size: int) -> None:
+    bench = PreloaderBench()
+    [request] = bench.receive(register(text))
+    bench.answer(request)
+    cache.add(config_validation.hash_text(text.encode()), bench.cache.get(text), size)
+
+
+def test_the_cache_keeps_the_analyses_of_the_latest_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config_validation, "CACHE_BYTES_MAX", 100)
+    cache, texts = AnalysisCache(), [TEXT, OTHER, DEFAULT]
+    add(cache, TEXT, 50)
+    add(cache, OTHER, 50)
+    assert is_known(cache, TEXT)
+    add(cache, DEFAULT, 50)
+    assert known_to(cache, texts) == [True, False, True]
+    add(cache, OTHER, 101)
+    assert known_to(cache, texts) == [False, True, False]
+
+
+def test_the_pinned_analysis_stays_until_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config_validation, "CACHE_BYTES_MAX", 100)
     cache = AnalysisCache()
+    assert not cache.has_pinned
+    add(cache, TEXT, 50)
+    cache.pin(TEXT)
+    add(cache, OTHER, 100)
+    assert known_to(cache, [TEXT, OTHER]) == [True, True]
+    cache.pin(OTHER)
+    assert known_to(cache, [TEXT, OTHER]) == [False, True]
+
+
+def test_a_text_without_an_analysis_is_wanted() -> None:
+    with pytest.raises(AnalysisWanted):
+        AnalysisCache().get(TEXT)
+
+
+def test_the_answer_of_a_process_must_be_an_analysis() -> None:
+    bench = PreloaderBench()
+    [request] = bench.receive(register())
     with pytest.raises(msgspec.MsgspecError):
-        cache.add_encoded("a text", b"")
-    assert "a text" not in cache
+        bench.answer(request, TextRead(analysis=b"\xc1"))

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
+from broker.config_analysis import analyze
 from broker.config_updates import RETIRE_MAX_S
-from broker.config_validation import analyses
 from common.config.model import compute_checksum
 from common.control_messages import RebaseVersion, WriteFile
 from common.names import FILE
@@ -12,7 +12,6 @@ from common.rm_messages import Leave
 from common.settings import Settings
 from common.wire import NEVER, decode_body
 from tests.broker.bench import GPU, PROXY, WEB, BrokerBench, answers, is_prepare, kinds, news
-from tests.broker.test_config_validation import count_analyses
 from tests.machines import ONE_QUEUE, PARTITION, RM, sent, two_partitions
 
 MORE = ONE_QUEUE.replace("{name: batch}", "{name: batch}, {name: more}")
@@ -57,11 +56,10 @@ def test_another_text_is_offered_to_every_rm_that_sent_none_in_a_roll_out_of_its
     )
 
 
-def test_a_text_is_read_once_for_all_as_that_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = following(RM, "rm-2", "rm-3")
-    analysed = count_analyses(monkeypatch)
-    assert len(bench.edit(MORE.replace("more", "read-once"))) == 3
-    assert len(analysed) == 1
+def test_a_text_is_read_once_for_all_as_that_takes_long() -> None:
+    bench, text = following(RM, "rm-2", "rm-3"), MORE.replace("more", "read-once")
+    assert len(bench.edit(text)) == 3
+    assert bench.analysed.count(text) == 1
 
 
 def test_a_text_that_was_refused_is_offered_once_and_the_next_one_again() -> None:
@@ -115,7 +113,7 @@ def test_the_answer_to_a_change_has_the_warnings_of_its_text() -> None:
     text = ONE_QUEUE.replace("{name: batch}", "{name: batch, properties: {application.sort.polic: fifo}}")
     sends = bench.agree(bench.change(text))
     document = json.loads(answers(sends)[0][1])
-    assert [one["message"] for one in document["warnings"]] == [str(one.message) for one in analyses.get(text).warnings]
+    assert [one["message"] for one in document["warnings"]] == [str(one.message) for one in analyze(text).warnings]
     assert document["warnings"]
 
 

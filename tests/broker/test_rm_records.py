@@ -11,6 +11,7 @@ from common.names import RECORD, lease_name
 from common.query_messages import ListPartitions, PartitionList
 from common.rm_messages import Leave, NodeRequest, Refused, RegisterResourceManager, Resume, UpdateConfiguration
 from common.wire import NEVER, Outgoing, decode_body
+from tests.analyses import answer_text, handle_with_analyses
 from tests.broker.bench import GPU, KEEPER, PATIENT, PROXY, WEB, BrokerBench, kinds, registered
 from tests.machines import ONE_QUEUE, PARTITION, RM, arrives, said, two_partitions
 
@@ -101,7 +102,8 @@ def test_everything_about_an_rm_waits_in_its_order_and_nothing_about_another() -
 def test_what_changes_while_something_is_recorded_is_recorded_too_before_either_is_told() -> None:
     bench = registered()
     [first] = lost(bench)
-    assert bench.broker.handle(arrives(PROXY, UpdateConfiguration(config="]", extra_config={"a": "1"})), 1.0)[1:] == []
+    update = arrives(PROXY, UpdateConfiguration(config="]", extra_config={"a": "1"}))
+    assert handle_with_analyses(bench.broker, update, 1.0)[1:] == []
     assert decode_body(ManagerRecord, first.body).number == 2
     [second] = bench.broker.handle(arrives(RECORD, Recorded(number=2), session=""), 1.0)
     assert decode_body(ManagerRecord, second.body).number == 3
@@ -139,6 +141,8 @@ def test_a_failed_write_is_counted_listed_and_probed_until_the_disk_takes_one_ag
 
 def test_a_record_that_the_broker_could_not_write_when_it_began_is_probed_too() -> None:
     broker = BrokerMachine(BrokerState(settings=PATIENT), now=1.0, record_problem="disk full")
+    [request] = broker.tick(1.0)
+    broker.handle(answer_text(request), 1.0)
     assert (broker.state.counters.record_writes["refused"], broker.deadline) == (1, 1.0 + RETRY_S)
     assert kinds(broker.tick(1.0 + RETRY_S)) == [(RECORD, "ProbeRecord")]
     assert broker.handle(arrives(RECORD, Recorded(number=0), **NONE), 7.0) == []

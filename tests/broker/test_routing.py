@@ -3,7 +3,7 @@
 import pytest
 
 from broker.config_rollout import ROLLOUT_MAX_S
-from broker.config_validation import PRELOAD_BYTES_MIN
+from broker.config_validation import READERS
 from common.control_messages import (
     AbortConfig,
     CommitConfig,
@@ -17,7 +17,7 @@ from common.control_messages import (
     WorkersWanted,
 )
 from common.messages import Header, Message
-from common.names import FILE, READER, RECORD
+from common.names import FILE, RECORD
 from common.query_messages import (
     Actor,
     Answer,
@@ -34,6 +34,7 @@ from common.query_messages import (
 )
 from common.rm_messages import Ack, NodeRequest, NodeResponse, PartitionRestarted, Refused, Registered, Resume
 from common.wire import NEVER, Incoming, Outgoing, decode_body, encode_body
+from tests.analyses import answer_text
 from tests.broker.bench import GPU, KEEPER, PROXY, BrokerBench, is_prepare, joined, registered, wanted
 from tests.machines import ONE_QUEUE, PARTITION, RM, SESSION, config_of, header, said, sent, two_partitions
 
@@ -70,11 +71,12 @@ def test_an_rm_without_a_configuration_gets_that_of_the_core() -> None:
     assert list(bench.broker.registry.slots) == [PARTITION]
 
 
-def test_a_registration_with_a_large_text_waits_for_its_analysis() -> None:
-    bench, text = BrokerBench(), ONE_QUEUE + "#" * PRELOAD_BYTES_MIN
-    [request] = bench.call(text)
-    assert (request.to, request.header.kind, request.body) == (READER, "ReadText", text.encode())
-    [leases] = bench.broker.handle(Incoming(READER, Header(kind="TextRead", ref="1"), b""), bench.now)
+def test_a_registration_waits_for_the_analysis_of_its_text_by_a_child_process() -> None:
+    bench = BrokerBench()
+    bench.analyses = False
+    [request] = bench.call()
+    assert (request.to, request.header.kind, request.body) == (READERS[0], "ReadText", ONE_QUEUE.encode())
+    [leases] = bench.broker.handle(answer_text(request), bench.now)
     assert leases.header.kind == "WorkersWanted"
 
 

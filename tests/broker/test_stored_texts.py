@@ -7,6 +7,7 @@ from common.control_messages import Hello, PrepareConfig, VersionRead
 from common.names import RECORD, lease_name
 from common.rm_messages import Refused, RegisterResourceManager
 from common.wire import Incoming, Outgoing, decode_body
+from tests.analyses import handle_with_analyses
 from tests.broker.bench import GPU, PROXY, BrokerBench, is_prepare, kinds, registered
 from tests.machines import ONE_QUEUE, PARTITION, RM, arrives, said, two_partitions
 
@@ -23,7 +24,7 @@ def claim(bench: BrokerBench, partition: str, **fields: str | int) -> Incoming:
 
 def handle(bench: BrokerBench, incoming: Incoming) -> list[Outgoing]:
     """What the broker sends at once."""
-    return bench.broker.handle(incoming, bench.now)
+    return handle_with_analyses(bench.broker, incoming, bench.now)
 
 
 def answer(bench: BrokerBench, text: str, version: int = 1, rm: str = RM, **fields: str | bool) -> list[Outgoing]:

@@ -10,7 +10,10 @@ Not here: what may be heard on the way there (`auditor.py`).
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from broker.config_validation import analyze
+import msgspec
+
+from broker.config_analysis import analyze
+from common.config.model import PartitionConfig
 from common.journal_messages import Append
 from common.names import NODE_PARTITION
 from common.resources import drop_zeros
@@ -139,10 +142,12 @@ def _configuration(world: "World", rm: ResourceManager, site: Site, partition: P
             yield f"the RM was told of configuration {checksum[:8]}, which is not in the record"
     if registration.checksum != rm.checksum:
         yield f"the RM believes in configuration {rm.checksum[:8]}, the broker in {registration.checksum[:8]}"
-    configuration = analyze(read_latest_text(world.record.store, rm.rm_id)).configuration
-    assert configuration is not None
-    configs = world.switch.registry.by_full_name(rm.rm_id, configuration)
-    if configs.get(site.partition) != partition.config:
+    analysis = analyze(read_latest_text(world.record.store, rm.rm_id))
+    configs = world.switch.registry.by_full_name(rm.rm_id, analysis.partitions)
+    config = (
+        msgspec.msgpack.decode(configs[site.partition], type=PartitionConfig) if site.partition in configs else None
+    )
+    if config != partition.config:
         yield "it does not run the configuration that the broker has"
     if configs.keys() != registration.configs.keys():
         yield "its configuration in the record has other partitions"

@@ -21,7 +21,7 @@ from broker.state import BrokerState
 from common.control_messages import GroupsFound, GroupsWanted, Hello
 from common.journal_messages import Step
 from common.messages import Header
-from common.names import BROKER, FILE, JOURNAL, LOCAL_HOST, OFF, RECORD, RMPROXY, WEBSERVICE, peer_name
+from common.names import BROKER, FILE, JOURNAL, LOCAL_HOST, OFF, READER, RECORD, RMPROXY, WEBSERVICE, peer_name
 from common.rm_messages import Heartbeat
 from common.settings import Settings
 from common.wire import BrokerAddress, Incoming, Outgoing, decode_body, make_outgoing
@@ -31,6 +31,7 @@ from partition_worker.partition_host import GROUPS, PartitionHost
 from partition_worker.recovery import JournalDamaged
 from partition_worker.worker import IdleWorker, Worker
 from rmproxy.proxy import Proxy
+from tests.analyses import answer_text
 from tests.invariants import find_violations
 from tests.sim.asker import Asker
 from tests.sim.auditor import Violation
@@ -53,6 +54,7 @@ START_MAX_S: Final = 0.3
 
 RECOVERY_MAX_S: Final = 0.1
 LOOKUP_MAX_S: Final = 1.0
+ANALYSIS_MAX_S: Final = 0.5
 HEARTBEAT_S: Final = 1.0
 SETTINGS: Final = Settings(lease_timeout_s=5.0, pause_timeout_s=12.0)
 TUNING: Final = Tuning(preemption_pause_s=2.0, reservation_delay_s=1.0)
@@ -179,7 +181,13 @@ class Roles:
         process.peer = BROKER
         process.route(RECORD, give)
         process.route(FILE, world.file.open(process.take))
+        process.route(READER, partial(self._analyze, process))
         return world.switch
+
+    def _analyze(self, process: Process, request: Outgoing) -> None:
+        """A child process of the broker analyses a text, which takes a while."""
+        answer = answer_text(request)
+        self._world.timeline.after(self._world.rng.uniform(0, ANALYSIS_MAX_S), partial(process.take, answer))
 
     def _settings(self, host: str) -> Settings:
         """Of a broker."""
