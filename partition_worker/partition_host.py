@@ -15,6 +15,9 @@ A poison message is quarantined: a message that ended the worker twice is reject
          |
          the process dies --> its successor counts a death for this identity; at ATTEMPTS_MAX it rejects the message
 
+So is an ask of which an evaluation ended the worker twice: it is rejected. Evaluations of predicates are marked always;
+other attempts to place an ask cost less than a mark, so they are marked once a turn has ended a worker (`TURN`).
+
 The mark is in a mapped file that survives the process (`open_attempts` in `journal/quarantine.py`), so marking costs no
 disk write. A quarantined command of the RM becomes a step of the journal, so the numbering continues; its items are
 rejected one by one, in numbered messages. Every other quarantined message is answered with the reason.
@@ -37,6 +40,7 @@ from common.messages import Command, Header, Message
 from common.names import BROKER, usual_name
 from common.wire import NEVER, Incoming, Outgoing, WireError, decode_body, make_outgoing
 from partition_worker import admin_actions
+from partition_worker.engine.allocation import Allocation, AskGroup
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.recording import collect_changes
@@ -158,6 +162,18 @@ class PartitionHost:
             sends += self.channel.send_numbered(build_messages(step))
             sends += [self.channel.send_unnumbered(one) for one in select_parts(step, rm_messages.PredicatesAsked)]
         return sends
+
+    def set_aside_asks(self, groups: Sequence[AskGroup], now: float) -> list[Outgoing]:
+        """Reject asks of which an attempt has ended ATTEMPTS_MAX workers."""
+        assert self.partition is not None, "there are no asks"
+        why = (
+            f"an attempt to place it ended the worker of partition {usual_name(self.name)} {ATTEMPTS_MAX} times: "
+            "it was set aside"
+        )
+        for group in groups:
+            self.note_poison(f"ask {group.head.key} of application {group.head.application_id}: {why}", now)
+            self.warnings.append(self.poison)
+        return self._send_effects(self.partition.set_aside_asks(groups, why, now))
 
     def report_retired(self) -> list[Outgoing]:
         """Report that this partition may end, once the RM has acknowledged everything."""
@@ -499,6 +515,10 @@ class Attempts:
         if self._deaths and self._deaths.pop(self._current, None) is not None:
             self.page[:] = self._content()  # this time the worker survived it
 
+    def pause_attempt(self) -> None:
+        """Remove the mark, and keep the deaths: a later turn may reach the evaluation that this one did not."""
+        self.page[_BUSY] = 0
+
     def count_deaths(self, identity: bytes) -> int:
         """Return how many workers ended while they handled the message."""
         ended = self._deaths.get(identity)
@@ -535,6 +555,18 @@ def read_page(page: bytes, supervisor: bytes, now: float) -> tuple[dict[bytes, D
 def identify_message(kind: str, body: bytes) -> bytes:
     """Identify a message by its content, and not by time or session, so that it is recognized in a new session, too."""
     return _IDENTITY.pack(zlib.crc32(kind.encode()), zlib.crc32(body), len(body))
+
+
+TURN: Final = identify_message("turn", b"")
+"""Identifies a scheduling turn, as far as it is not known which asks it tries."""
+
+CAUTIOUS_TURNS: Final = 1_000
+"""Turns of a worker in which each attempt is marked, if an earlier worker ended in a turn and it is not known why."""
+
+
+def identify_ask(ask: Allocation) -> bytes:
+    """Identify an ask, so that it is recognized by the next worker."""
+    return identify_message("ask", f"{ask.application_id} {ask.key}".encode(errors="replace"))
 
 
 def describe_reason(header: Header, body: bytes, partition: str) -> str:

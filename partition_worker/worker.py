@@ -23,7 +23,9 @@ from common.reasons import Reason
 from common.rm_messages import EVENTS, NUMBERED, Heartbeat
 from common.wire import NEVER, Incoming, Outgoing, WireError, decode_body, make_outgoing
 from partition_worker import metrics, partition_host, queries, rm_channel
+from partition_worker.engine.allocation import AskGroup
 from partition_worker.engine.partition import Partition
+from partition_worker.engine.predicates.results import Results
 from partition_worker.event_ring_buffer import EventPush
 from partition_worker.partition_host import GROUPS, PartitionHost
 from partition_worker.plan_requests import PLAN, PlanRequests
@@ -103,6 +105,11 @@ class Worker:
         self.attempts = attempts or partition_host.Attempts()
         self.poisons: list[partition_host.QuarantinedMessage] = []
         """Quarantined messages that the service has not written to files yet."""
+        is_cautious = self.attempts.count_deaths(partition_host.TURN) > 0
+        self._cautious_turns = partition_host.CAUTIOUS_TURNS if is_cautious else 0
+        """Further turns in which each attempt is marked."""
+        self._deadly: dict[bytes, AskGroup] = {}
+        """Asks of which a turn made no attempt, as earlier ones have ended too many workers."""
         self._quarantined: dict[bytes, None] = {}
         """The identities of all of them; not more than the attempts file has."""
         self.problem = ""
@@ -237,7 +244,7 @@ class Worker:
         sends: list[Outgoing] = []
         budget = BUDGET_DECISIONS if self._may_schedule else 0
         if budget or partition.next_change <= now:
-            sends += self.host.advance(now, budget)
+            sends += self._run_turn(partition, now, budget)
             self._record_step(TICK, now)
         elif partition.auditor.deadline <= now:
             self.host.record_effects(partition.audit(now))
@@ -246,6 +253,32 @@ class Worker:
         if budget:
             self.cycles.observe(self.timer() - began_s)
         return sends
+
+    def _run_turn(self, partition: Partition, now: float, budget: int) -> list[Outgoing]:
+        """Run timers and decide, marked as an attempt; reject the asks that have ended too many workers."""
+        table = partition.nodes.predicates.table
+        table.watch, table.is_cautious = self._watch_asks, self._cautious_turns > 0
+        self.attempts.begin_attempt(partition_host.TURN)
+        sends = self.host.advance(now, budget)
+        self.attempts.pause_attempt()
+        table.watch, table.is_cautious = None, False
+        self._cautious_turns = max(0, self._cautious_turns - (budget > 0))
+        deadly = [group for group in self._deadly.values() if len(group.asks)]
+        self._deadly.clear()
+        return [*sends, *self.host.set_aside_asks(deadly, now)] if deadly else sends
+
+    def _watch_asks(self, group: AskGroup | None, results: Results | None) -> bool:
+        """Mark the asks of which an attempt begins; None when it has ended. Returns whether they are deadly."""
+        if group is None:
+            self.attempts.begin_attempt(partition_host.TURN)
+            return False
+        identity = partition_host.identify_ask(group.head)
+        is_deadly = results is not None and results.is_deadly
+        if is_deadly or self.attempts.count_deaths(identity) >= partition_host.ATTEMPTS_MAX:
+            self._deadly[identity] = group
+            return True
+        self.attempts.begin_attempt(identity)
+        return False
 
     def _push_events(self, now: float) -> list[Outgoing]:
         """Send new events to an RM that is connected and has the capability, if a batch is due."""

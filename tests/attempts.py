@@ -24,6 +24,9 @@ class MemoryAttempts:
         self.ended.pop(self._current, None)
         self._current = b""
 
+    def pause_attempt(self) -> None:
+        self._current = b""
+
     def count_deaths(self, identity: bytes) -> int:
         return self.ended.get(identity, 0)
 

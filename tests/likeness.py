@@ -55,7 +55,7 @@ LOST: Final = frozenset(
             "Nodes.packs",
             "Application.pack",
         ),
-        *("Node.version", "Predicates._cache", "PendingAsks._last", "Nodes.ever_guarded"),
+        *("Node.version", "Predicates.table", "PendingAsks._last", "Nodes.ever_guarded"),
         # orders that follow from the order of start or from scores at another time
         *("QueueUsage.rank", "Ranks.last", "Timer.rank", "Timers.last", "Partition.latest_stamp_ns"),
         *("Partition.application_ranks", "Nodes.ranks", "ReservationIndex.ranks", "PendingAsks.lowest_rank"),

@@ -3,12 +3,13 @@
 `queue_traversal.py` allocates nodes, `ledger.py` does the accounting.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from common import event_codes, rm_messages
 from common.resources import equal, is_positive, is_zero
 from partition_worker.engine import events, ledger, lifecycle
-from partition_worker.engine.allocation import FOREIGN, Allocation, Constraint, from_message
+from partition_worker.engine.allocation import FOREIGN, Allocation, AskGroup, Constraint, from_message
 from partition_worker.engine.application import ACTIVE, AppEvent, Application, AppState
 from partition_worker.engine.gang_scheduling import unwind_swap
 from partition_worker.engine.nodes.node_index import Node
@@ -329,6 +330,31 @@ def withdraw_ask(state: PartitionState, application: Application, ask: Allocatio
         ledger.undo_swap(state, application, ask)
     ledger.remove_ask(state, application, ask)
     lifecycle.update_after_ask_removal(state, application)
+
+
+def set_aside_asks(state: PartitionState, groups: Iterable[AskGroup], reason: str) -> None:
+    """Reject asks that were accepted, and those with equal demands, of which an evaluation would end the same way."""
+    keys: dict[str, None] = {}
+    for group in groups:
+        constraint = group.shape.constraint
+        keys.update(dict.fromkeys(ask.key for ask in group.asks))
+        if constraint is not None:
+            keys.update(
+                dict.fromkeys(
+                    ask.key
+                    for application in state.applications.values()
+                    for ask in application.asks
+                    if ask.constraint is not None and ask.constraint.demands == constraint.demands
+                )
+            )
+    for key in keys:
+        ask = state.allocations[key]
+        application = state.applications[ask.application_id]
+        events.record_request(state, ask, reason)
+        withdraw_ask(state, application, ask)
+        state.emit(
+            rm_messages.RejectedAllocation(allocation_key=key, application_id=application.application_id, reason=reason)
+        )
 
 
 def remove_everything(

@@ -28,6 +28,7 @@ from partition_worker.engine import events, ledger, lifecycle
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import ACTIVE, LINGER_S, PLACEHOLDER_TIMEOUT_S, AppEvent, Application, AppState
 from partition_worker.engine.ledger import may_swap, release_placeholders
+from partition_worker.engine.predicates.results import WorkSpent
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.state import PartitionState, Release, Replace
 
@@ -50,11 +51,22 @@ def decide_swap(state: PartitionState) -> Replace | Release | None:
 
 def _decide_for(state: PartitionState, application: Application) -> Replace | Release | None:
     """The decision for its first ask that has one. Only the first ask that fits no node of a placeholder may get
-    another node.
+    another node. None if it waits for the evaluation of its demands, as its asks are in order.
     """
+    try:
+        return _decide_in_order(state, application)
+    except WorkSpent as spent:
+        for group in application.asks.groups:
+            if group.shape.constraint is not None and group.shape.constraint.demands == spent.results.demands:
+                state.nodes.predicates.table.postpone(spent.results, application.application_id, group)
+        return None
+
+
+def _decide_in_order(state: PartitionState, application: Application) -> Replace | Release | None:
     refused: list[tuple[Allocation, Allocation]] = []
     for group in application.asks.groups:
         if group.kind.task_group:
+            state.nodes.predicates.table.subject = group
             free = application.task_groups[group.kind.task_group].free
             decision, placeholder = _decide_in_place(state, application, group.head, free.values())
             if decision is not None:
@@ -64,6 +76,7 @@ def _decide_for(state: PartitionState, application: Application) -> Replace | Re
         if len(refused) == REFUSED_MAX:
             break
     for ask, placeholder in refused[:1]:
+        state.nodes.predicates.table.subject = ask.group
         node = state.nodes.node_for(ask.shape, application)
         if node is not None:
             return Replace(application, ask, placeholder, node)
@@ -79,6 +92,7 @@ def _decide_in_place(
     small: list[Allocation] = []
     tried: dict[str, None] = {}
     large = replace = None
+    limit = state.nodes.predicates.begin_search(ask.shape)
     for placeholder in free:
         if not fits(placeholder.resources, ask.resources):
             small.append(placeholder)
@@ -89,7 +103,7 @@ def _decide_in_place(
         tried[placeholder.node_id] = None
         node = state.nodes.get(placeholder.node_id)
         assert node is not None, (placeholder.key, placeholder.node_id)
-        if state.nodes.is_accepted(ask.shape, node, allocate=False):
+        if state.nodes.is_accepted(ask.shape, node, allocate=False, limit=limit):
             replace = Replace(application, ask, placeholder, node)
             break
     return (Release(application, ask, tuple(small)) if small else replace), large

@@ -31,6 +31,7 @@ from partition_worker.engine import (
     reservations,
     resync,
 )
+from partition_worker.engine.allocation import AskGroup
 from partition_worker.engine.application import AppEvent
 from partition_worker.engine.auditor import Auditor
 from partition_worker.engine.gang_scheduling import handle_placeholder_timeout, handle_state_timeout
@@ -134,7 +135,8 @@ class Partition(PartitionState):
             self._fire_timers(now, may_decide=budget > 0)
         if budget:
             self.step_number += 1
-            self._end_cycle(queue_traversal.run(self, budget) if self._may_schedule else 0, budget)
+            made, has_more = queue_traversal.run(self, budget) if self._may_schedule else (0, False)
+            self._end_cycle(made, is_idle=made < budget and not has_more)
             if self.idle and self.nodes.predicates.verdicts.wide_pairs:
                 self._ask_for_verdicts(now, has_decided=True)
         return self.drain_effects()
@@ -146,7 +148,7 @@ class Partition(PartitionState):
         for decision in queue_traversal.make_decisions(self, budget) if self._may_schedule else ():
             made.append((decision, self.drain_effects()))
             self.begin_step(now)
-        self._end_cycle(len(made), budget)
+        self._end_cycle(len(made), is_idle=len(made) < budget)
         return made
 
     def _fire_timers(self, now: float, *, may_decide: bool) -> None:
@@ -185,9 +187,9 @@ class Partition(PartitionState):
             allocation_updates.ask_for_verdicts(self, has_decided=has_decided)
             self.idle = False
 
-    def _end_cycle(self, made: int, budget: int) -> None:
+    def _end_cycle(self, made: int, *, is_idle: bool) -> None:
         self.decided += made
-        self.idle = made < budget
+        self.idle = is_idle
         if self.outstanding.deadline == NEVER and is_positive(self.tree.root.pending):
             self.outstanding.deadline = self.now + REPORT_EVERY_S
         self._request_audit()
@@ -210,6 +212,10 @@ class Partition(PartitionState):
     def apply_verdicts(self, answered: rm_messages.PredicatesAnswered, now: float) -> list[Effect]:
         """Apply the RM's answers about predicates."""
         return self._act(now, lambda: allocation_updates.apply_verdicts(self, answered))
+
+    def set_aside_asks(self, groups: Sequence[AskGroup], reason: str, now: float) -> list[Effect]:
+        """Reject asks of which an attempt has ended workers."""
+        return self._act(now, lambda: allocation_updates.set_aside_asks(self, groups, reason))
 
     def kill(self, application_id: str, actor: Actor, now: float) -> list[Effect]:
         """Fail an application and release its allocations. Raises administration.NotDone before any change."""

@@ -1,16 +1,11 @@
 """The scheduling cycle: make the next decisions and apply them.
 
-    1. An ask with a reservation gets its reserved node, or another one.
+    1. An ask with a reservation gets its reserved node, or another one (`reserved_asks.py`).
     2. A real ask replaces a placeholder of its gang (`gang_scheduling.py`).
     3. The most deserving other ask gets a node, a reservation or victims.
 
 A decision is a value; the ledger applies it. Each decision equals the one that a cycle of its own would have made, so
 one call makes many of them, simple ones on the fast path.
-
-Reserved asks: an ask that fits its reserved node gets it, if its queues, its user and its group have room. Otherwise an
-ask that fits an unreserved node gets that, unless it requires its reserved node. An ask that requires a node without
-room preempts less important allocations there. Of several such asks, the one of the most deserving queue comes first,
-then the oldest reservation. A draining node still takes the ask that reserved it.
 
 Queue traversal finds the most deserving ask that can be placed:
 
@@ -39,8 +34,10 @@ queues. Asks with a reservation, a placeholder or a required node are placed one
 """
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from heapq import merge
 from itertools import chain, islice
+from math import inf
 from typing import Final
 
 from common import event_codes
@@ -48,26 +45,40 @@ from common.config.properties import parse_allocation_batch
 from common.messages import Resources
 from common.resources import add_to, take_from
 from common.wire import NEVER
-from partition_worker.engine import events, gang_scheduling, ledger, reservations, wait_causes
+from partition_worker.engine import events, gang_scheduling, ledger, reservations, reserved_asks, wait_causes
 from partition_worker.engine.allocation import Allocation, AskGroup, Standing, place_of
 from partition_worker.engine.application import Application, AppState
-from partition_worker.engine.nodes.node_index import Node, Reservation
+from partition_worker.engine.nodes.node_index import Node
+from partition_worker.engine.predicates.results import WorkSpent
 from partition_worker.engine.preemption import victim_choice
-from partition_worker.engine.queues.fair_share import path_key
 from partition_worker.engine.queues.queue import ALLOCATION_BATCH, Queue
-from partition_worker.engine.sorted_items import Order
 from partition_worker.engine.state import Allocate, PartitionState, Preempt, Release, Replace, Reserve
-from partition_worker.engine.unschedulable_asks import Searches, Wait
+from partition_worker.engine.unschedulable_asks import AttemptProgress
 from partition_worker.engine.user_limits import UsageAccount
 
 SINGLE_DECISIONS: Final = 4
 """Decisions made one by one after the fast path ended, before it is tried again."""
 
+ATTEMPTS_PER_TURN: Final = 512
+"""Attempts to place a group of equal asks that fail; then the turn ends, and the next one continues."""
+
+ATTEMPTS_AT_ONCE: Final = 256
+"""Those of one application; then others have their turn, and it continues in a later turn."""
+
 Decision = Allocate | Replace | Release | Reserve | Preempt
 
 
-def run(state: PartitionState, budget: int) -> int:
-    """Make up to `budget` decisions; return how many were made."""
+class TurnOver(Exception):
+    """The attempts of this turn are used up."""
+
+
+def run(state: PartitionState, budget: int) -> tuple[int, bool]:
+    """Make up to `budget` decisions with the work and the attempts of one turn. Return how many were made, and whether
+    the next turn has something to continue.
+    """
+    table, readiness = state.nodes.predicates.table, state.readiness
+    _resume(state, table.begin_turn())
+    readiness.begin_turn(ATTEMPTS_PER_TURN)
     made = 0
     while made < budget:
         made += run_fast_path(state, budget - made)
@@ -75,7 +86,18 @@ def run(state: PartitionState, budget: int) -> int:
         if not singles:
             break
         made += singles
-    return made
+    table.end_turn()
+    return made, readiness.end_turn() or table.has_backlog
+
+
+def _resume(state: PartitionState, application_ids: list[str]) -> None:
+    """Try asks again whose search waited for an earlier turn to evaluate their demands."""
+    for application_id in application_ids:
+        application = state.applications.get(application_id)
+        if application is not None:
+            state.readiness.touch_application(application)
+    if application_ids:
+        state.readiness.retry_parked()
 
 
 def make_decisions(state: PartitionState, budget: int, *, turns: int | None = None) -> Iterator[Decision]:
@@ -100,10 +122,12 @@ def decide(state: PartitionState) -> Decision | None:
     if state.tree.root.maximum is None or state.tree.root.stopped:
         return None
     state.readiness.refresh()
-    decision: Decision | None = decide_reserved(state)
+    decision: Decision | None = reserved_asks.decide(state)
     if decision is None and state.swap_candidates.first(state.readiness.retry_round) is not None:
         decision = gang_scheduling.decide_swap(state)
-    return decision or traverse_queues(state)
+    with suppress(TurnOver):
+        return decision or traverse_queues(state)
+    return None
 
 
 def apply_decision(state: PartitionState, decision: Decision) -> None:
@@ -125,85 +149,6 @@ def apply_decision(state: PartitionState, decision: Decision) -> None:
     if application.state is AppState.ACCEPTED and application.application_id not in application.queue.allocating:
         application.queue.count_allocating(application.application_id)
         state.changes.applications[application.rank] = application
-
-
-# Reserved asks --------------------------------------------------------------------------------------------------------
-
-
-def decide_reserved(state: PartitionState) -> Allocate | Preempt | None:
-    """Return the next decision for an ask with a reservation, or None if no reservation can be used now."""
-    index, retry_round = state.reservation_index, state.readiness.retry_round
-    if not (index.by_rank and index.is_check_due(retry_round)):
-        return None
-    found = list(_on_reserved_nodes(state))
-    if index.checked_round != retry_round:
-        found += _on_other_nodes(state)
-    if not found:
-        index.checked_round, index.has_candidates = retry_round, False
-        return None
-    return min(found, key=lambda one: (path_key(one[0].leaf), one[0].rank))[1] if len(found) > 1 else found[0][1]
-
-
-_Found = tuple[Reservation, Allocate | Preempt]
-
-
-def _on_reserved_nodes(state: PartitionState) -> Iterator[_Found]:
-    """Yield, for each reservation group whose queue has room, the decision for the oldest usable reservation."""
-    for group in tuple(state.reservation_index.candidates.values()):
-        unusable: list[Reservation] = []
-        for reservation in _within_limits(state, group):
-            decision = _on_reserved_node(state, reservation)
-            if decision is not None:
-                yield reservation, decision
-                break
-            unusable.append(reservation)
-        for reservation in unusable:
-            state.reservation_index.remove_candidate(reservation)
-
-
-def _on_reserved_node(state: PartitionState, reservation: Reservation) -> Allocate | Preempt | None:
-    ask, node = reservation.ask, reservation.node
-    application = state.applications[ask.application_id]
-    if node.has_room(ask.shape.amounts):
-        return Allocate(application, ask, node) if state.nodes.is_accepted(ask.shape, node) else None
-    if reservation.for_required_node and not ask.preemption_triggered:
-        victims = victim_choice.plan_required_node_victims(node, ask)
-        if victims:
-            return Preempt(application, ask, node, tuple(victims))
-        events.record_no_victim(state, ask)
-        assert ask.group is not None, ask.key
-        ask.group.note(victim_choice.NO_HELP_ON_REQUIRED_NODE, state.now)
-    return None
-
-
-def _on_other_nodes(state: PartitionState) -> Iterator[_Found]:
-    """Yield, for each ask shape that fits an unreserved node, the oldest usable reservation of each group."""
-    for shape, groups in state.reservation_index.by_shape.items():
-        if state.nodes.node_for(shape) is None:
-            continue
-        for group in groups.values():
-            reservation = next(_within_limits(state, group), None)
-            if reservation is not None:
-                application = state.applications[reservation.ask.application_id]
-                node = state.nodes.node_for(shape, application)
-                assert node is not None, shape
-                yield reservation, Allocate(application, reservation.ask, node)
-
-
-def _within_limits(state: PartitionState, group: Order[Reservation]) -> Iterator[Reservation]:
-    """Yield the reservations of a group for which queue, user and user group have room."""
-    first = group.first()
-    assert first is not None, "no group is empty"
-    if not first.leaf.has_room(first.shape.amounts, first.keeps):
-        return
-    for reservation in group:
-        application = state.applications[reservation.ask.application_id]
-        account = state.usage.account(application)
-        starts = application.state is not AppState.ACCEPTED or (
-            application.queue.may_start(application.application_id) and account.may_start()
-        )
-        if starts and account.has_room(reservation.shape.amounts):
-            yield reservation
 
 
 # Queue traversal ------------------------------------------------------------------------------------------------------
@@ -229,24 +174,32 @@ def _decide_in_queue(state: PartitionState, queue: Queue) -> AskDecision | None:
 
 
 def _decide_in_leaf(state: PartitionState, leaf: Queue) -> AskDecision | None:
-    while (application := state.readiness.next_application(leaf)) is not None:
+    readiness = state.readiness
+    while (application := readiness.next_application(leaf)) is not None:
+        if readiness.attempts_left <= 0:
+            raise TurnOver
         account = state.usage.account(application)
-        attempt = Attempt(state, application, account)
+        progress = readiness.continue_attempt(application)
+        attempt = Attempt(state, application, account, progress)
         if application.state is AppState.ACCEPTED and not _may_run(state, application, account):
+            readiness.attempts_left -= 1
             cause = wait_causes.find_start_cause(application, account)
             for group in application.asks.groups:  # any of its asks may be the first to fit once it may start
                 if group.kind.standing is not Standing.HELD:
                     group.note_cause(cause, state.now)
                     attempt.wait_for_limits(group)
         elif state.now < application.back_off_until:
-            attempt.retry_at = application.back_off_until
+            progress.retry_at = application.back_off_until
         else:
             decision = attempt.decide()
             if decision is not None:
                 return decision
-        state.readiness.park_application(application, account, attempt.waits, attempt.searches)
-        if attempt.retry_at < NEVER:
-            state.timers.start(application, "look", attempt.retry_at)
+            if progress.tried >= ATTEMPTS_AT_ONCE and readiness.attempts_left < inf:
+                readiness.cut_attempt(application, progress)
+                continue
+        readiness.park_application(application, account, progress.waits, progress.searches)
+        if progress.retry_at < NEVER:
+            state.timers.start(application, "look", progress.retry_at)
         else:
             state.timers.stop(application, "look")
     return None
@@ -261,36 +214,55 @@ def _may_run(state: PartitionState, application: Application, account: UsageAcco
 class Attempt:
     """An attempt to place the asks of one application."""
 
-    __slots__ = ("account", "application", "failed", "leaf", "retry_at", "searches", "state", "waits")
+    __slots__ = ("account", "application", "leaf", "progress", "state")
 
-    def __init__(self, state: PartitionState, application: Application, account: UsageAccount) -> None:
+    def __init__(
+        self, state: PartitionState, application: Application, account: UsageAccount, progress: AttemptProgress
+    ) -> None:
         self.state = state
         self.leaf = application.queue
         self.application = application
         self.account = account
-        self.waits: list[Wait] = []
-        """The waits of the application if the attempt fails."""
-        self.searches: Searches = {}
-        """The searches for victims that it waits for then."""
-        self.retry_at = NEVER
-        """When another attempt may succeed even if nothing changes, in Unix seconds."""
-        self.failed: list[AskGroup] = []
-        """Groups that no node can take."""
+        self.progress = progress
 
     def decide(self) -> AskDecision | None:
-        """Return the decision for the first ask that can be placed."""
-        enough = self.leaf.policies.back_off_after
+        """Return the decision for the first ask that can be placed. In a turn, stop after ATTEMPTS_AT_ONCE groups."""
+        enough, progress, readiness = self.leaf.policies.back_off_after, self.progress, self.state.readiness
+        last = progress.last
         for group in self.application.asks.groups:
-            if enough and is_back_off_due(self.failed, enough, (group.head,)):
+            if last is not None and place_of(group.head) <= last:  # tried in an earlier turn
+                continue
+            if progress.tried >= ATTEMPTS_AT_ONCE and readiness.attempts_left < inf:
+                return None
+            if enough and is_back_off_due(progress.failed, enough, (group.head,)):
                 self._back_off()
                 return None
             if group.kind.standing is not Standing.HELD:
-                decision = self._decide_for(group)
+                decision = self._try_group(group)
                 if decision is not None:
                     return decision
-        if enough and is_back_off_due(self.failed, enough, _ever_pending(self.application)):
+        progress.tried = 0
+        if enough and is_back_off_due(progress.failed, enough, _ever_pending(self.application)):
             self._back_off()
         return None
+
+    def _try_group(self, group: AskGroup) -> AskDecision | None:
+        table, decision = self.state.nodes.predicates.table, None
+        table.subject = group
+        watch = table.watch if table.is_cautious else None
+        try:
+            if watch is None or not watch(group, None):
+                table.is_attempt_watched = watch is not None
+                decision = self._decide_for(group)
+        except WorkSpent as spent:  # before anything was decided; the asks behind it continue
+            table.postpone(spent.results, self.application.application_id, group)
+        if watch is not None:
+            table.is_attempt_watched = watch(None, None)
+        if decision is None:
+            self.state.readiness.attempts_left -= 1
+            self.progress.tried += 1
+            self.progress.last = place_of(group.head)
+        return decision
 
     def wait_for_limits(self, group: AskGroup) -> None:
         """Park the group until its application may start, or until its user and group have room; victims may be sought
@@ -301,8 +273,9 @@ class Attempt:
 
     def _back_off(self) -> None:
         self.state.changes.applications[self.application.rank] = self.application
-        self.application.back_off_until = self.retry_at = self.state.now + self.leaf.policies.back_off_s
-        self.waits, self.searches = [], {}
+        progress = self.progress
+        self.application.back_off_until = progress.retry_at = self.state.now + self.leaf.policies.back_off_s
+        progress.waits, progress.searches, progress.tried = [], {}, 0
 
     def _decide_for(self, group: AskGroup) -> AskDecision | None:
         state, amounts, ask = self.state, group.shape.amounts, group.head
@@ -362,7 +335,7 @@ class Attempt:
             if group.kind.standing is Standing.OPEN:
                 group.note_cause(wait_causes.find_node_cause(self.state.nodes), self.state.now)
             group.attempted = True
-            self.failed.append(group)
+            self.progress.failed.append(group)
         return decision
 
     def _report_refusals(self, group: AskGroup) -> None:
@@ -389,10 +362,10 @@ class Attempt:
                 self._retry_by(waited_at)
             else:
                 at = victim_choice.next_search(state, leaf, group)
-                self.searches[group.shape, group.kind.priority] = at if at > state.now else 0.0
+                self.progress.searches[group.shape, group.kind.priority] = at if at > state.now else 0.0
 
     def _retry_by(self, at: float) -> None:
-        self.retry_at = min(self.retry_at, at)
+        self.progress.retry_at = min(self.progress.retry_at, at)
 
     def _wait(self, group: AskGroup) -> bool:
         """Park the group until a node has room, or may be reserved for it; return whether it has waited long enough for
@@ -404,7 +377,7 @@ class Attempt:
         may_reserve = may_at <= self.state.now
         if not may_reserve:
             self._retry_by(may_at)
-        self.waits.append((group.shape, may_reserve))
+        self.progress.waits.append((group.shape, may_reserve))
         return may_reserve
 
 
@@ -428,7 +401,7 @@ def _ever_pending(application: Application) -> Iterator[Allocation]:
 
 def run_fast_path(state: PartitionState, budget: int) -> int:
     """Make up to `budget` decisions, as long as they are simple; return how many were made."""
-    if state.tree.root.maximum is None or state.tree.root.stopped:
+    if state.tree.root.maximum is None or state.tree.root.stopped or state.nodes.predicates.table.is_cautious:
         return 0
     readiness = state.readiness
     readiness.refresh()
@@ -532,7 +505,10 @@ def plan_batch(state: PartitionState, application: Application, group: AskGroup,
         return
     for _ in range(most):
         fits = account.has_room(shape.amounts) and application.queue.has_room(shape.amounts)
-        node = state.nodes.node_for(shape, application) if len(group.asks) and fits else None
+        try:
+            node = state.nodes.node_for(shape, application) if len(group.asks) and fits else None
+        except WorkSpent:
+            return
         if node is None:
             return
         yield Allocate(application, group.head, node)

@@ -26,11 +26,13 @@ from common.wire import NEVER
 from partition_worker.engine.allocation import AskShape
 from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.nodes.nodes import Nodes
+from partition_worker.engine.predicates.results import WorkSpent
 from partition_worker.engine.queues.fair_share import descending_shares, path_key, queue_key, refresh_fair_maximum
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.queues.tree import Tree
 from partition_worker.engine.sorted_items import Key, Order
 from partition_worker.engine.unschedulable_asks import (
+    AttemptProgress,
     ClosedBuckets,
     ParkedQueues,
     Searches,
@@ -63,6 +65,12 @@ class Readiness:
         """By the rank of a queue at its limit of running applications, leaves with a search that waits for it."""
         self.retry_round = 0
         """Number of times that parked applications were worth another attempt."""
+        self.cut: dict[int, tuple[Application, AttemptProgress]] = {}
+        """Attempts that continue in a later turn, by the rank of the application, the one that waits longest first."""
+        self.attempts_left = inf
+        """Attempts that may fail in this turn."""
+        self._has_continued = False
+        """Whether this turn continues with a cut attempt."""
 
     @property
     def next_search(self) -> float:
@@ -82,6 +90,8 @@ class Readiness:
 
     def touch_application(self, application: Application) -> None:
         """Mark that the sort key or the asks of this application may have changed."""
+        if self.cut:
+            self.cut.pop(application.rank, None)
         if application.rank not in self.touched_applications:
             self.touched_applications[application.rank] = application
             self.touch(application.queue)
@@ -140,6 +150,7 @@ class Readiness:
         """Remove an application that has left its queue."""
         self.ready[application.queue.rank].drop(application)
         self.touched_applications.pop(application.rank, None)
+        self.cut.pop(application.rank, None)
         for other in self.turns.remove(application):
             self.touch_application(other)
         self._unpark(application)
@@ -154,6 +165,35 @@ class Readiness:
             waiting.pop(queue.rank, None)
         self.reset_leaf(queue)
         self.parked_queues.forget(queue)
+
+    # Turns ----------------------------------------------------------------------------------------------------------
+
+    def begin_turn(self, attempts: int) -> None:
+        """Allow so many failed attempts. Every second turn continues with a cut attempt, so that others have theirs."""
+        self.attempts_left = attempts
+        self._has_continued = bool(self.cut) and not self._has_continued
+        if self._has_continued:
+            application, _ = next(iter(self.cut.values()))
+            self._update_ready(application)
+            self.touch(application.queue)
+
+    def end_turn(self) -> bool:
+        """Allow any number of attempts until the next turn; return whether that has something to continue."""
+        is_over, self.attempts_left = self.attempts_left <= 0, inf
+        return is_over or bool(self.cut)
+
+    def cut_attempt(self, application: Application, progress: AttemptProgress) -> None:
+        """Let an attempt wait for a later turn."""
+        self.ready[application.queue.rank].drop(application)
+        self.cut[application.rank] = application, progress
+
+    def continue_attempt(self, application: Application) -> AttemptProgress:
+        """Return how far a cut attempt has got; it starts again if something was freed, and if there is none."""
+        _, progress = self.cut.pop(application.rank, (application, None))
+        if progress is None or progress.retry_round != self.retry_round:
+            return AttemptProgress(self.retry_round)
+        progress.tried = 0
+        return progress
 
     # The next queue and application ---------------------------------------------------------------------------------
 
@@ -292,12 +332,21 @@ class Readiness:
         return False
 
     def _has_node(self, shape: AskShape, may_reserve: bool) -> bool:  # noqa: FBT001 - the two values of a Wait
-        """Whether a node has room, or may be reserved; a required node may always be reserved."""
+        """Whether a node has room, or may be reserved; a required node may always be reserved. It may if the turn has
+        no more work for this search, or is cautious: then an attempt finds out.
+        """
         if shape.required_node:
             return self._nodes.required_node(shape) is not None
         if self._nodes.is_deferred(shape):
             return False
-        return self._nodes.node_for(shape) is not None or (may_reserve and self._nodes.may_reserve(shape))
+        table = self._nodes.predicates.table
+        if table.is_cautious and shape.constraint is not None:
+            return True
+        table.subject = None
+        try:
+            return self._nodes.node_for(shape) is not None or (may_reserve and self._nodes.may_reserve(shape))
+        except WorkSpent:
+            return True
 
 
 def application_key(application: Application) -> Key:

@@ -20,10 +20,10 @@ from partition_worker.engine.sorted_items import Order
 RESERVATION_MAX_S: Final = 7200.0
 """Maximum age of a reservation; then it ends, and its node is free for other asks."""
 
-_GroupKey = tuple[int, Amounts, int]
+ReservationKey = tuple[int, Amounts, int]
 """Rank of the leaf, amounts, and the rank of a reservation for which its queues keep room: it is a group of its own."""
 
-_Groups = dict[_GroupKey, Order[Reservation]]
+_Groups = dict[ReservationKey, Order[Reservation]]
 """No group is empty."""
 
 
@@ -98,7 +98,7 @@ class ReservationIndex:
                 del self.by_shape[reservation.shape]
 
 
-def _group_key(reservation: Reservation) -> _GroupKey:
+def _group_key(reservation: Reservation) -> ReservationKey:
     return reservation.leaf.rank, reservation.shape.amounts, reservation.rank if reservation.keeps else 0
 
 

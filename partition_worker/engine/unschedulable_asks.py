@@ -19,10 +19,12 @@ costs one check for each waiting ask shape, not for each queue.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from common.resources import less, permits
-from partition_worker.engine.allocation import AskShape
+from common.wire import NEVER
+from partition_worker.engine.allocation import AskGroup, AskShape, Place
 from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.sorted_items import Key, Order, Ranks
@@ -35,6 +37,26 @@ Searches = dict[tuple[AskShape, int], float]
 """The searches for victims that an application waits for, by ask shape and priority, and when each may be made, in Unix
 seconds; 0.0 is now.
 """
+
+
+@dataclass(slots=True)
+class AttemptProgress:
+    """How far an attempt to place the asks of an application has got."""
+
+    retry_round: int
+    """In which it began."""
+    waits: list[Wait] = field(default_factory=list)
+    """The waits of the application if the attempt fails."""
+    searches: Searches = field(default_factory=dict)
+    """The searches for victims that it waits for then."""
+    retry_at: float = NEVER
+    """When another attempt may succeed even if nothing changes, in Unix seconds."""
+    failed: list[AskGroup] = field(default_factory=list)
+    """Groups that no node can take."""
+    last: Place | None = None
+    """The first ask of the last group that was tried; None before the first."""
+    tried: int = 0
+    """Groups that failed in this turn."""
 
 
 class ParkedQueues:

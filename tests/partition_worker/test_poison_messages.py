@@ -1,5 +1,7 @@
 """A message that ended the worker twice is set aside: refused and rejected item by item; what follows is served."""
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 
@@ -51,8 +53,11 @@ class Lives:
         for message, _ in CONFIGURE:
             self.take(arrives(BROKER, message, partition=PARTITION))
 
+    def new_worker(self) -> Worker:
+        return Worker(PartitionHost(partition=PARTITION, epoch=1), journalled=True, attempts=self.attempts)
+
     def _begin(self) -> Worker:
-        worker = Worker(PartitionHost(partition=PARTITION, epoch=1), journalled=True, attempts=self.attempts)
+        worker = self.new_worker()
         worker.recover(None, self.steps)
         return worker
 
@@ -64,9 +69,13 @@ class Lives:
 
     def take(self, incoming: Incoming) -> list[Message]:
         """What is said in the end, however often the worker dies before."""
+        return self.outlive(lambda: self.worker.handle(incoming, NOW))
+
+    def outlive(self, act: Callable[[], list[Outgoing]]) -> list[Message]:
+        """What is said in the end if each worker that dies is followed by another one, which does the same."""
         while True:
             try:
-                sends = self.worker.handle(incoming, NOW)
+                sends = act()
             except WorkerKilled:
                 self.deaths += 1
                 assert self.deaths < 10, "it is given the same message again and again"

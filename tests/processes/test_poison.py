@@ -24,20 +24,27 @@ PLUGIN = '''
 import os, signal, time
 
 
+def meet(fate):
+    match fate:
+        case "crash":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "exit":
+            os._exit(1)
+        case "hang":
+            time.sleep(3600)
+
+
 class Deadly:
-    """Ends the worker that reads an ask with the tag `fate`."""
+    """Ends the worker that reads an ask with the tag `fate`, or that compares one with the tag `turn` with a node."""
 
     name = "deadly"
 
     def read(self, tags):
-        match tags.get("fate"):
-            case "crash":
-                os.kill(os.getpid(), signal.SIGKILL)
-            case "hang":
-                time.sleep(3600)
-        return None
+        meet(tags.get("fate"))
+        return tags.get("turn")
 
     def refuses(self, demand, node):
+        meet(demand)
         return ""
 '''
 
@@ -54,6 +61,7 @@ def install_predicate(folder: Path, name: str, program: str, monkeypatch: pytest
 
 
 def check_what_is_kept(system: Up, state: Path) -> None:
+    """A message is kept in a file."""
     assert system.errors.count("ended the last worker; so far it ended") == 2, system.errors
     [kept] = (state / "journals").glob("rm-1_default.poison-*")
     assert system.says(f"it is kept in {kept}")
@@ -64,7 +72,7 @@ def check_what_is_kept(system: Up, state: Path) -> None:
     assert str(kept) in shown.stdout
 
 
-async def story(system: Up, state: Path, fate: str) -> None:
+async def story(system: Up, state: Path, tag: str, fate: str) -> None:
     endpoints = system.announced()
     async with (
         asyncio.timeout(PATIENCE_S),
@@ -73,7 +81,7 @@ async def story(system: Up, state: Path, fate: str) -> None:
         await rm.update_nodes([node("n1", {"vcore": 1000})])
         await rm.update_applications(new=[application("app", "root.batch", user="alice")])
         await rm.update_allocations(allocations=[ask("before", "app", {"vcore": 1})])
-        await rm.update_allocations(allocations=[ask("poison", "app", {"vcore": 1}, tags={"fate": fate})])
+        await rm.update_allocations(allocations=[ask("poison", "app", {"vcore": 1}, tags={tag: fate})])
         await rm.update_allocations(allocations=[ask("after", "app", {"vcore": 1})])
         refused: list[Refused] = []
         rejected: dict[str, str] = {}
@@ -88,9 +96,14 @@ async def story(system: Up, state: Path, fate: str) -> None:
             if rejected and {"before", "after"} <= placed:
                 break
         assert placed == {"before", "after"}
-        assert [one.code for one in refused] == ["poison"]
-        assert "ended the worker of partition rm-1_default 2 times" in refused[0].reason
-        assert rejected == {"poison": refused[0].reason}
+        [(key, reason)] = rejected.items()
+        assert key == "poison"
+        assert "ended the worker of partition rm-1_default 2 times" in reason
+        if tag == "turn":
+            assert refused == []
+            assert system.says(f"ask poison of application app: {reason}")
+            return
+        assert [(one.code, one.reason) for one in refused] == [("poison", reason)]
         await asyncio.to_thread(check_what_is_kept, system, state)  # before the RM leaves, and its partition ends
 
 
@@ -99,10 +112,12 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install_predicate(tmp_path / "plugin", "deadly", PLUGIN, monkeypatch)
 
 
-@pytest.mark.parametrize("fate", ["crash", "hang"])
-def test_an_ask_that_ends_its_worker_is_refused_after_two_workers(tmp_path: Path, plugin: None, fate: str) -> None:
+@pytest.mark.parametrize(("tag", "fate"), [("fate", "crash"), ("fate", "hang"), ("turn", "exit"), ("turn", "hang")])
+def test_an_ask_that_ends_its_worker_is_refused_after_two_workers(
+    tmp_path: Path, plugin: None, tag: str, fate: str
+) -> None:
     state = tmp_path / "state"
     arguments = ("--state", str(state), *SHORT, "--predicates", "deadly", *FREE_PORTS)
     with up(*arguments, folder=tmp_path) as system:
-        asyncio.run(story(system, state, fate))
+        asyncio.run(story(system, state, tag, fate))
         assert system.stop() == 0

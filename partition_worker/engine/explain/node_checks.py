@@ -20,7 +20,7 @@ from partition_worker.engine.allocation import Allocation, AskShape
 from partition_worker.engine.explain.checks import count_amount
 from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.predicates.evaluation import RM_PREDICATES, WAITING
-from partition_worker.engine.predicates.predicate import ForbiddenNodes, NodeSelector, Term, Tolerations
+from partition_worker.engine.predicates.predicate import ForbiddenNodes, NodeSelector, Selector, Terms, Tolerations
 from partition_worker.engine.preemption.victim_choice import plan_required_node_victims
 from partition_worker.engine.state import PartitionState
 
@@ -286,7 +286,7 @@ def _describe_unmatched(survey: NodeSurvey, shape: AskShape) -> str:
     """Return what the node selector demands that the first nodes do not have, and what these have instead."""
     missed: dict[str, list[str]] = {}
     for node in survey.unmatched:
-        terms = (one for parts in _list_demands(shape) for one in parts if isinstance(one, Term))
+        terms = (one for terms in _list_alternatives(shape) for one in terms)
         term = next((one for one in terms if not one.matches(node.attributes)), None)
         if term is not None:
             value = node.attributes.get(term.key)
@@ -295,10 +295,10 @@ def _describe_unmatched(survey: NodeSurvey, shape: AskShape) -> str:
     return "".join(f"; it needs {text}: {', '.join(nodes)}" for text, nodes in missed.items())
 
 
-def _list_demands(shape: AskShape) -> Iterator[tuple[object, ...]]:
-    """Yield the parts of the demands that are tuples: of a node selector its alternatives."""
+def _list_alternatives(shape: AskShape) -> Iterator[Terms]:
+    """Yield the alternatives of the node selector of an ask; none if it has no selector."""
     for demand in () if shape.constraint is None else shape.constraint.demands:
-        yield from (part for part in demand if isinstance(part, tuple)) if isinstance(demand, tuple) else ()
+        yield from demand.alternatives if isinstance(demand, Selector) else ()
 
 
 def _count_phrase(number: int, phrase: str) -> str:

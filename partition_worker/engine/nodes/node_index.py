@@ -302,14 +302,8 @@ class NodeIndex:
         return found
 
     def having_room(self, amounts: Amounts) -> Iterator[Node]:
-        """Yield the nodes with room for these amounts, in order; the index must not change during iteration."""
-        start = BEFORE_ALL
-        while self._root.may_have_room(amounts):
-            node, _ = self._root.find(amounts, start)
-            if node is None:
-                return
-            yield node
-            start = self._keys[node.rank] + b"\0"  # no key is between them
+        """Return the nodes with room for these amounts, in order; the index must not change during iteration."""
+        return self._root.having_room(amounts) if self._root.may_have_room(amounts) else iter(())
 
     def __iter__(self) -> Iterator[Node]:
         """Nodes in order; the index must not change during iteration."""
@@ -478,12 +472,31 @@ class Block:
                 else:
                     return node, steps
         if self.keys and start <= self.keys[0]:  # all of it was searched
-            self.most = _maximum([block.most for block in self.blocks] or [node.available for node in self.nodes])
-            if self.may_have_room(amounts):
-                if len(self.lacking) >= LACKING_MAX:
-                    self.lacking = {}
-                self.lacking[amounts] = None
+            self._note_lack(amounts)
         return None, steps
+
+    def having_room(self, amounts: Amounts) -> Iterator[Node]:
+        """Yield the nodes with room, in order; some may have room."""
+        has_room = False
+        for block in self.blocks:
+            if block.may_have_room(amounts):
+                for node in block.having_room(amounts):
+                    has_room = True
+                    yield node
+        for node in self.nodes:
+            if node.has_room(amounts):
+                has_room = True
+                yield node
+        if self.keys and not has_room:
+            self._note_lack(amounts)
+
+    def _note_lack(self, amounts: Amounts) -> None:
+        """Store that no node in it has room, so that the next search skips it."""
+        self.most = _maximum([block.most for block in self.blocks] or [node.available for node in self.nodes])
+        if self.may_have_room(amounts):
+            if len(self.lacking) >= LACKING_MAX:
+                self.lacking = {}
+            self.lacking[amounts] = None
 
     def halve(self, at: int) -> None:
         """Split the block at this index into two if it is too large."""

@@ -17,6 +17,7 @@ The caller checks that the queues, user and group of the ask have room before it
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from common.messages import Resources
@@ -108,6 +109,7 @@ class Nodes:
         self.set_schedulable(node, schedulable=False)
         node.version += 1
         del self._by_id[node.node_id]
+        self.predicates.table.remove(node)
         self.total = drop_zeros(minus(self.total, node.capacity))
 
     def resize(self, node: Node, capacity: Resources) -> None:
@@ -217,11 +219,13 @@ class Nodes:
         index = self.indexes.get(policy)
         return self._first(self._create_index(policy) if index is None else index, shape, policy)
 
-    def is_accepted(self, shape: AskShape, node: Node, *, allocate: bool = True) -> bool:
-        """Whether the predicates accept a node with room; without `allocate`, for a reservation."""
+    def is_accepted(self, shape: AskShape, node: Node, *, allocate: bool = True, limit: float = inf) -> bool:
+        """Whether the predicates accept a node with room; without `allocate`, for a reservation. Raises WorkSpent at
+        the limit of the work.
+        """
         if shape.constraint is None and not node.guarded:
             return True
-        return self.predicates.is_accepted(shape, node, allocate=allocate)
+        return self.predicates.is_accepted(shape, node, allocate=allocate, limit=limit)
 
     def is_deferred(self, shape: AskShape) -> bool:
         """Whether no node takes such an ask before the RM has answered questions about other asks."""
@@ -305,13 +309,17 @@ class Nodes:
         return node is not None
 
     def _first(self, index: NodeIndex, shape: AskShape, policy: str | None) -> Node | None:
-        """Return the first node of an index that takes such an ask; `policy` is None if not all nodes are in it."""
+        """Return the first node of an index that takes such an ask; `policy` is None if not all nodes are in it. Raises
+        WorkSpent if the turn may search no more.
+        """
         first = index.first()
         if first is not None and shape.constraint is None and not first.guarded and first.has_room(shape.amounts):
             return first  # mostly, as long as the cluster is not full
         first = index.find(shape.amounts)
         if first is None or (shape.constraint is None and not first.guarded):
             return first
+        if self.predicates.is_hopeless(shape):
+            return None
         if policy is None:
             return self.predicates.first(shape, index.having_room(shape.amounts), all_nodes=False)
         demands = self.predicates.no_demands if shape.constraint is None else shape.constraint.demands
@@ -322,7 +330,7 @@ class Nodes:
         before = self.predicates.refused
         found = self.predicates.first(shape, index.having_room(shape.amounts), all_nodes=True)
         cost = self._costs.pop(name, 0) + self.predicates.refused - before
-        if cost >= len(index):
+        if cost >= len(index) and self.predicates.prepare_all(demands):
             self._derive(name, index, lambda node, key: key if self.predicates.meets(demands, node) else None)
             return found
         if len(self._costs) >= COSTS_MAX:

@@ -1,8 +1,8 @@
 """Evaluation of predicates: what an ask demands, whether a node meets it, and what the RM answers.
 
-Results of the predicates in this process are cached for each demand and node. An ask without demands has no constraint,
-and no predicate is evaluated for it, except on a *guarded* node, which refuses some such asks. A predicate that raises
-an exception refuses, with the text of the exception; the first time is reported as a warning.
+Results of the predicates in this process are kept for each demand and node (`results.py`). An ask without demands has
+no constraint, and no predicate is evaluated for it, except on a *guarded* node, which refuses some such asks. A
+predicate that raises an exception refuses, with the text of the exception; the first time is reported as a warning.
 
 An RM may evaluate predicates, too: `verdicts.py` asks it, and keeps its answers.
 """
@@ -11,21 +11,18 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from types import MappingProxyType
+from math import inf
 from typing import TYPE_CHECKING, Final
 
-from common.messages import Resources
 from partition_worker.engine.allocation import AskShape, Constraint, Demands
 from partition_worker.engine.predicates.predicate import ForbiddenNodes, NodeSelector, NodeView, Predicate, Tolerations
+from partition_worker.engine.predicates.results import ACCEPTS, NO_REASON, NODE_WORK, ResultTable, view_of
 from partition_worker.engine.predicates.verdicts import Verdicts
 
 if TYPE_CHECKING:
     from partition_worker.engine.nodes.node_index import Node
 
 BUILT_IN: Final[tuple[Predicate, ...]] = (NodeSelector(), ForbiddenNodes(), Tolerations())
-
-CACHED_MAX: Final = 100_000
-"""Cached results, one for each pair of demands and node; beyond it all are dropped, and evaluated once more."""
 
 IN_VAIN_MAX: Final = 256
 """Ask shapes that fit no node; each costs a check when a node changes. Beyond it all are dropped."""
@@ -67,8 +64,7 @@ class Predicates:
         self.plugins = tuple(plugins)
         self._predicates = (*BUILT_IN, *plugins)
         self.no_demands: Demands = (None,) * len(self._predicates)
-        self._cache: dict[tuple[Demands, int], tuple[Resources, str]] = {}
-        """By demands and the rank of the node: its capacity at the evaluation, and the reason for a refusal."""
+        self.table = ResultTable(self._predicates, self._evaluate)
         self.in_vain: dict[tuple[AskShape, bool], None] = {}
         """Ask shapes, with `allocate`, that no node accepts, and that no node could accept since it changed."""
         self.refused = 0
@@ -100,21 +96,40 @@ class Predicates:
 
     # Searches for a node --------------------------------------------------------------------------------------------
 
-    def meets(self, demands: Demands, node: "Node") -> bool:
-        """Whether the node meets these demands; the verdicts of the RM do not count."""
-        return not self._evaluate(demands, node)
-
-    def refusal(self, shape: AskShape, node: "Node", *, allocate: bool = True) -> str:
-        """Return why the node refuses such an ask, apart from room; empty if it does not. `allocate` is False for a
-        reservation, and if the ask has its placeholder there.
+    def meets(self, demands: Demands, node: "Node", limit: float = inf) -> bool:
+        """Whether the node meets these demands; the verdicts of the RM do not count. Raises WorkSpent at the limit of
+        the work.
         """
-        constraint = shape.constraint
-        if constraint is None:
-            return self._evaluate(self.no_demands, node) if node.guarded else ""
-        reason = self._evaluate(constraint.demands, node)
-        if reason or not constraint.asked:
+        return self.table.code(self.table.find(demands), node, limit) == ACCEPTS
+
+    def is_hopeless(self, shape: AskShape) -> bool:
+        """Whether every node is known to refuse such asks."""
+        return shape.constraint is not None and self.table.is_hopeless(self.table.find(shape.constraint.demands))
+
+    def begin_search(self, shape: AskShape) -> float:
+        """Return the limit of the work of a search for such an ask. Raises WorkSpent, as `is_accepted` with it."""
+        return inf if shape.constraint is None else self.table.begin_search(self.table.find(shape.constraint.demands))
+
+    def prepare_all(self, demands: Demands) -> bool:
+        """Evaluate demands for further nodes, up to the limit of a search; return whether all have a result."""
+        return self.table.evaluate_further(self.table.find(demands), self.table.search_limit)
+
+    def refusal(self, shape: AskShape, node: "Node", *, allocate: bool = True, limit: float = inf) -> str:
+        """Return why the node refuses such an ask, apart from room; empty if it does not. `allocate` is False for a
+        reservation, and if the ask has its placeholder there. Raises WorkSpent at the limit of the work.
+        """
+        constraint, table = shape.constraint, self.table
+        if constraint is None and not node.guarded:
+            return ""
+        results = table.find(self.no_demands if constraint is None else constraint.demands)
+        reason = results.reasons[table.code(results, node, limit)][1]
+        if reason or constraint is None or not constraint.asked:
             return reason
-        verdict = self.verdicts.refusal(constraint.asked, node, allocate=allocate)
+        return self._verdict(constraint.asked, node, allocate=allocate)
+
+    def _verdict(self, asked: str, node: "Node", *, allocate: bool) -> str:
+        """Return why the RM refuses an ask on a node; WAITING without a verdict, and empty if it does not refuse."""
+        verdict = self.verdicts.refusal(asked, node, allocate=allocate)
         if verdict is None:
             return WAITING if self.asks_manager else ""
         return verdict
@@ -129,16 +144,11 @@ class Predicates:
         if constraint is None and not node.guarded:
             return "", ""
         demands = self.no_demands if constraint is None else constraint.demands
-        known = self._cache.get((demands, node.rank))
-        if known is None or known[0] is not node.capacity or known[1]:
-            found = self._find_refusal(demands, node)
-            if found[0]:
-                return found
-        if constraint is None or not constraint.asked:
-            return "", ""
-        verdict = self.verdicts.refusal(constraint.asked, node, allocate=allocate)
-        refusal = (WAITING if self.asks_manager else "") if verdict is None else verdict
-        return (RM_PREDICATES, refusal) if refusal else ("", "")
+        found = self.table.peek(demands, node) or self.find_refusal_of(demands, view_of(node))
+        if found[0] or constraint is None or not constraint.asked:
+            return found
+        refusal = self._verdict(constraint.asked, node, allocate=allocate)
+        return (RM_PREDICATES, refusal) if refusal else NO_REASON
 
     def find_refusal_of(self, demands: Demands, view: NodeView) -> tuple[str, str]:
         """Return the name of the first predicate that refuses asks with these demands on such a node, and its reason;
@@ -153,16 +163,13 @@ class Predicates:
                 reason = _describe_failure(predicate, error)
             if reason:
                 return predicate.name, _cut(str(reason))
-        return "", ""
+        return NO_REASON
 
-    def _find_refusal(self, demands: Demands, node: "Node") -> tuple[str, str]:
-        return self.find_refusal_of(demands, view_of(node))
-
-    def is_accepted(self, shape: AskShape, node: "Node", *, allocate: bool = True) -> bool:
+    def is_accepted(self, shape: AskShape, node: "Node", *, allocate: bool = True, limit: float = inf) -> bool:
         """Whether the node accepts such an ask, apart from room. Without a verdict of the RM it does not accept it now,
-        and the verdict is requested.
+        and the verdict is requested. Raises WorkSpent at the limit of the work.
         """
-        reason = self.refusal(shape, node, allocate=allocate)
+        reason = self.refusal(shape, node, allocate=allocate, limit=limit)
         if reason is WAITING and shape.constraint is not None:
             self.verdicts.request(shape.constraint.asked, node, allocate=allocate, is_wide=shape.constraint.is_wide)
         return not reason
@@ -180,21 +187,30 @@ class Predicates:
 
         Whether there is one does not depend on the order of the nodes. If there can be none, because the RM has
         accepted none with room, the search ends when its next question is full; more nodes follow after the answer.
+
+        Raises WorkSpent at the limit of the work of a turn.
         """
         if (shape, allocate) in self.in_vain:
             return None
-        asked, is_wide = ("", False) if shape.constraint is None else (shape.constraint.asked, shape.constraint.is_wide)
+        table, constraint = self.table, shape.constraint
+        results = table.find(self.no_demands if constraint is None else constraint.demands)
+        if constraint is not None and table.is_hopeless(results):
+            return None
+        limit = inf if constraint is None else table.begin_search(results)
+        asked, is_wide = ("", False) if constraint is None else (constraint.asked, constraint.is_wide)
         has_question_room = bool(asked)
         for node in nodes:
-            reason = self.refusal(shape, node, allocate=allocate)
-            if not reason:
-                return node
+            table.spent += NODE_WORK
+            if (constraint is None and not node.guarded) or table.code(results, node, limit) == ACCEPTS:
+                reason = self._verdict(asked, node, allocate=allocate) if asked else ""
+                if not reason:
+                    return node
+                if has_question_room and reason is WAITING:
+                    has_question_room = self.verdicts.request(asked, node, allocate=allocate, is_wide=is_wide)
+                    accepting = self.verdicts.accepting(asked)
+                    if not has_question_room and not any(_fits(shape, one, allocate=allocate) for one in accepting):
+                        return None
             self.refused += 1
-            if has_question_room and reason is WAITING:
-                has_question_room = self.verdicts.request(asked, node, allocate=allocate, is_wide=is_wide)
-                accepting = self.verdicts.accepting(asked)
-                if not has_question_room and not any(_fits(shape, one, allocate=allocate) for one in accepting):
-                    return None
         if all_nodes:
             if len(self.in_vain) >= IN_VAIN_MAX:
                 self.in_vain.clear()
@@ -207,6 +223,7 @@ class Predicates:
         """
         reasons = (self.refusal(shape, node) for node in nodes)
         found = Counter(takewhile(lambda reason: reason is not WAITING, reasons))
+        self.table.spent += NODE_WORK * found.total()
         return {reason: found[reason] for reason in sorted(found) if reason}
 
     # Changes --------------------------------------------------------------------------------------------------------
@@ -216,9 +233,18 @@ class Predicates:
         self.in_vain = {
             (shape, allocate): None
             for shape, allocate in self.in_vain
-            if not _fits(shape, node, allocate=allocate)
-            or self.refusal(shape, node, allocate=allocate) not in ("", WAITING)
+            if not (_fits(shape, node, allocate=allocate) and self._may_accept(shape, node, allocate=allocate))
         }
+
+    def _may_accept(self, shape: AskShape, node: "Node", *, allocate: bool) -> bool:
+        """Whether a node is not known to refuse such an ask; evaluates nothing."""
+        constraint = shape.constraint
+        if constraint is None and not node.guarded:
+            return True
+        known = self.table.peek(self.no_demands if constraint is None else constraint.demands, node)
+        if known is None or known[0] or constraint is None or not constraint.asked:
+            return known is None or not known[0]
+        return self._verdict(constraint.asked, node, allocate=allocate) in ("", WAITING)
 
     def recheck_asks(self, keys: Mapping[str, None]) -> None:
         """Retry asks about which the verdicts of the RM changed."""
@@ -246,19 +272,12 @@ class Predicates:
         except ValueError as error:
             return UnreadableTags(str(error))
 
-    def _evaluate(self, demands: Demands, node: "Node") -> str:
-        """Return why a predicate refuses asks with these demands on the node; empty if none does."""
-        key = demands, node.rank
-        known = self._cache.get(key)
-        if known is not None and known[0] is node.capacity:  # a changed node gets another object
-            return known[1]
-        view = view_of(node)
-        results = (self._ask(one, demand, view) for one, demand in zip(self._predicates, demands, strict=True))
-        reason = next(filter(None, results), "")
-        if len(self._cache) >= CACHED_MAX:
-            self._cache.clear()
-        self._cache[key] = node.capacity, reason
-        return reason
+    def _evaluate(self, demands: Demands, view: NodeView) -> tuple[str, str]:
+        """Return the name of the first predicate that refuses asks with these demands on the node, and its reason."""
+        for predicate, demand in zip(self._predicates, demands, strict=True):
+            if reason := self._ask(predicate, demand, view):
+                return predicate.name, reason
+        return NO_REASON
 
     def _ask(self, predicate: Predicate, demand: Hashable | None, view: NodeView) -> str:
         if isinstance(demand, UnreadableTags):
@@ -281,11 +300,6 @@ class Predicates:
 
 def _fits(shape: AskShape, node: "Node", *, allocate: bool) -> bool:
     return node.has_room(shape.amounts) if allocate else node.is_large_enough(shape.amounts)
-
-
-def view_of(node: "Node") -> NodeView:
-    """Return what predicates see of a node."""
-    return NodeView(node.node_id, MappingProxyType(node.attributes), MappingProxyType(node.capacity))
 
 
 def _describe_failure(predicate: Predicate, error: Exception) -> str:

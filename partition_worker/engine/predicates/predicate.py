@@ -25,7 +25,7 @@ unreadable taint refuses every ask, because its author wanted to keep the node f
 """
 
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Set
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 
@@ -54,6 +54,13 @@ class Predicate(Protocol):
 
     def refuses(self, demand: Hashable | None, node: NodeView) -> str:
         """Return why an ask with this demand cannot run on the node; empty if it can."""
+
+
+class AttributePredicate(Predicate, Protocol):
+    """A predicate that only reads some attributes of a node: nodes with equal ones are evaluated once."""
+
+    def list_attributes(self, demand: Hashable | None) -> frozenset[str] | None:
+        """Return the names of the attributes that `refuses` reads for this demand; None if it reads anything else."""
 
 
 TAG_LENGTH_MAX: Final = 65_536
@@ -98,19 +105,23 @@ class ForbiddenNodes:
     def refuses(self, demand: Hashable | None, node: NodeView) -> str:
         return "node is forbidden" if isinstance(demand, frozenset) and node.node_id in demand else ""
 
+    def list_attributes(self, demand: Hashable | None) -> frozenset[str] | None:
+        return frozenset() if demand is None else None
+
 
 NODE_SELECTOR: Final = "yunishard/nodeSelector"
 
-_TERMS: Final = re.compile(r",(?![^(]*\))")
-"""The commas that are not in parentheses."""
-
 _SET: Final = re.compile(r"(?P<key>\S+)\s+(?P<word>in|notin)\s*\((?P<values>[^()]*)\)")
+_VALUES: Final = re.compile(rf"(?:\s*+{VALUE.pattern}\s*+(?:,|\Z))++")
 _COMPARED: Final = re.compile(r"(?P<key>[^\s<>]+)\s*(?P<sign>[<>])\s*(?P<number>[+-]?[0-9]{1,19})")
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _RIGHT: Final = "key=value, key!=value, key in (a,b), key notin (a,b), key, !key, key>8 or key<8"
 
 ALTERNATIVES_MAX: Final = 64
 """Alternatives of a selector; an ask with more is rejected. Each costs as much as a selector for each node."""
+
+VALUE_CHARS_PER_UNIT: Final = 256
+"""Characters of a set of values that are searched for the work of one comparison."""
 
 
 class Term(NamedTuple):
@@ -119,8 +130,10 @@ class Term(NamedTuple):
     text: str
     """As messages quote it."""
     key: str
-    values: frozenset[str] | None
-    """The values to match; None matches any."""
+    values: str | None
+    """The values to match, each between commas: a set of them would take ten times the memory of the tag. None matches
+    any.
+    """
     holds: bool
     """Whether the attribute must match, or must not."""
     above: int | None = None
@@ -133,7 +146,7 @@ class Term(NamedTuple):
             if value is None or not _INTEGER.fullmatch(value):
                 return False
             return (self.above is None or int(value) > self.above) and (self.below is None or int(value) < self.below)
-        found = value is not None and (self.values is None or value in self.values)
+        found = value is not None and (self.values is None or ("," not in value and f",{value}," in self.values))
         return found == self.holds
 
 
@@ -141,57 +154,124 @@ Terms = tuple[Term, ...]
 """Terms that must all hold."""
 
 
+class Selector:
+    """A parsed node selector. It is a key of many tables, so its hash is computed once."""
+
+    __slots__ = ("_hash", "alternatives", "keys", "work")
+
+    def __init__(self, alternatives: tuple[Terms, ...]) -> None:
+        self.alternatives = alternatives
+        """Of which one must hold."""
+        terms = [term for one in alternatives for term in one]
+        self.keys = frozenset(term.key for term in terms)
+        """The attributes that it reads."""
+        self.work = sum(1 + len(term.values or "") // VALUE_CHARS_PER_UNIT for term in terms)
+        """The comparisons of an evaluation, at most."""
+        self._hash = hash(alternatives)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, Selector) and self._hash == other._hash and self.alternatives == other.alternatives
+        )
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+PARSED_MAX: Final = 1024
+"""Parsed node selectors that are kept; beyond it the oldest one is parsed again when it is needed."""
+
+PARSED_CHARS_MAX: Final = 8 << 20
+"""Characters of their texts, likewise."""
+
+
 class NodeSelector:
-    """Refuses nodes by attributes. The demand is the tuple of alternatives, each a tuple of terms."""
+    """Refuses nodes by attributes. The demand is a `Selector`; equal texts share one while it is kept."""
 
     name = "node-selector"
+
+    def __init__(self) -> None:
+        self.parsed: dict[str, Selector] = {}
+        """By the text of the tag, oldest first."""
+        self.parsed_chars = 0
+        """Characters of all these texts."""
 
     def read(self, tags: Mapping[str, str]) -> Hashable | None:
         text = read_tag(tags, NODE_SELECTOR)
         if text is None:
             return None
+        known = self.parsed.get(text)
+        if known is not None:
+            return known
         parts = text.split("||")
         if len(parts) > ALTERNATIVES_MAX:
             raise ValueError(f"tag {NODE_SELECTOR} has {len(parts)} alternatives, at most {ALTERNATIVES_MAX} are read")
-        return tuple(dict.fromkeys(map(_parse_terms, parts)))
+        selector = self.parsed[text] = Selector(tuple(dict.fromkeys(map(_parse_terms, parts))))
+        self.parsed_chars += len(text)
+        while len(self.parsed) > PARSED_MAX or self.parsed_chars > PARSED_CHARS_MAX:
+            oldest = next(iter(self.parsed))
+            del self.parsed[oldest]
+            self.parsed_chars -= len(oldest)
+        return selector
 
     def refuses(self, demand: Hashable | None, node: NodeView) -> str:
-        alternatives = list_alternatives(demand)
-        failed: list[str] = []
-        for terms in alternatives:
-            term = next((one for one in terms if not one.matches(node.attributes)), None)
-            if term is None:
+        if not isinstance(demand, Selector):
+            return ""
+        attributes, failed = node.attributes, list[str]()
+        for terms in demand.alternatives:
+            for term in terms:
+                if not term.matches(attributes):
+                    failed.append(term.text)
+                    break
+            else:
                 return ""
-            failed.append(term.text)
-        return f"node does not match {' or '.join(dict.fromkeys(failed))}" if failed else ""
+        return f"node does not match {' or '.join(dict.fromkeys(failed))}"
 
-
-def list_alternatives(demand: Hashable | None) -> Sequence[Terms]:
-    """Return the alternatives of a demand of `NodeSelector`; none if there is no demand."""
-    return demand if isinstance(demand, tuple) else ()
+    def list_attributes(self, demand: Hashable | None) -> frozenset[str] | None:
+        return demand.keys if isinstance(demand, Selector) else frozenset()
 
 
 def _parse_terms(text: str) -> Terms:
-    return tuple(dict.fromkeys(_parse_term(part.strip()) for part in _TERMS.split(text)))
+    return tuple(dict.fromkeys(_parse_term(part.strip()) for part in _split_terms(text)))
+
+
+def _split_terms(text: str) -> list[str]:
+    """Split at the commas that are not in parentheses, in one pass: a selector may have 30,000 values."""
+    *closed, rest = text.split(")")
+    terms, begun = list[str](), ""
+    for part in closed:
+        outside, opening, inside = part.rpartition("(")
+        first, *others = outside.split(",")
+        for other in others:
+            terms.append(begun + first)
+            begun, first = "", other
+        begun += f"{first}{opening}{inside})"
+    first, *others = rest.split(",")
+    return [*terms, begun + first, *others]
 
 
 def _parse_term(text: str) -> Term:
-    if listed := _SET.fullmatch(text):
-        values = frozenset(value.strip() for value in listed["values"].split(","))
-        return _checked(Term(text, listed["key"], values, listed["word"] == "in"))
-    if compared := _COMPARED.fullmatch(text):
+    if "(" in text and (listed := _SET.fullmatch(text)):
+        return _checked(Term(text, listed["key"], _join_values(listed["values"]), listed["word"] == "in"))
+    if (">" in text or "<" in text) and (compared := _COMPARED.fullmatch(text)):
         number, is_above = int(compared["number"]), compared["sign"] == ">"
         above, below = (number, None) if is_above else (None, number)
         return _checked(Term(text, compared["key"], None, holds=True, above=above, below=below))
     for sign, holds in (("!=", False), ("==", True), ("=", True)):
         key, found, value = text.partition(sign)
         if found:
-            return _checked(Term(text, key.strip(), frozenset((value.strip(),)), holds))
+            values = f",{value.strip()}," if VALUE.fullmatch(value.strip()) else ""
+            return _checked(Term(text, key.strip(), values, holds))
     return _checked(Term(text, text.removeprefix("!").strip(), None, not text.startswith("!")))
 
 
+def _join_values(text: str) -> str:
+    """Return the listed values as in `Term.values`; empty if one cannot be read."""
+    return f",{''.join(text.split())}," if _VALUES.fullmatch(text) else ""
+
+
 def _checked(term: Term) -> Term:
-    if KEY.fullmatch(term.key) and all(VALUE.fullmatch(value) for value in term.values or ()):
+    if KEY.fullmatch(term.key) and term.values != "":
         return term
     raise ValueError(
         f"tag {NODE_SELECTOR}: cannot read {quote(term.text)}: write {_RIGHT}, with commas between, "
@@ -213,16 +293,9 @@ class Mark(NamedTuple):
     value: str | None
     effect: str
 
-    def tolerates(self, taint: "Mark") -> bool:
-        return (
-            self.key in (ANY_KEY, taint.key)
-            and (self.value is None or self.value == (taint.value or ""))
-            and self.effect in ("", taint.effect)
-        )
-
 
 class Tolerations:
-    """Refuses nodes with taints. The demand is the tuple of tolerations; no demand tolerates nothing."""
+    """Refuses nodes with taints. The demand is the set of tolerations; no demand tolerates nothing."""
 
     name = "tolerations"
 
@@ -239,20 +312,29 @@ class Tolerations:
                     f"with :{', :'.join(EFFECTS)} behind or nothing for any effect, and commas between"
                 )
             marks[mark] = None
-        return tuple(marks)
+        return frozenset(marks)
 
     def refuses(self, demand: Hashable | None, node: NodeView) -> str:
         text = node.attributes.get(TAINTS)
         if not text:
             return ""
-        tolerations = [one for one in demand if isinstance(one, Mark)] if isinstance(demand, tuple) else []
+        tolerations: Set[Mark] = demand if isinstance(demand, frozenset) else frozenset()
         for part in text.split(","):
             taint = _parse_mark(part.strip())
             if taint is None or taint.key == ANY_KEY or not taint.effect:
                 return f"node has the taint {quote(part.strip())}, which cannot be read"
-            if taint.effect in REPELLING and not any(one.tolerates(taint) for one in tolerations):
+            if taint.effect in REPELLING and not _is_tolerated(taint, tolerations):
                 return f"node has the taint {part.strip()}, which is not tolerated"
         return ""
+
+    def list_attributes(self, demand: Hashable | None) -> frozenset[str] | None:
+        return frozenset((TAINTS,))
+
+
+def _is_tolerated(taint: Mark, tolerations: Set[Mark]) -> bool:
+    """Whether one of the tolerations tolerates a taint. Looks up those that would: there may be 30,000."""
+    keys, values, effects = (taint.key, ANY_KEY), (None, taint.value or ""), (taint.effect, "")
+    return any((key, value, effect) in tolerations for key in keys for value in values for effect in effects)
 
 
 def _parse_mark(text: str) -> Mark | None:

@@ -150,8 +150,8 @@ def _plan(state: PartitionState, application: Application, group: AskGroup, *, n
     plan: Preempt | str = NOT_USED_ENOUGH
     root, threshold = state.tree.root, state.tuning.preemption_threshold
     if any(root.allocated.get(kind, 0) >= threshold * size for kind, size in (root.maximum or {}).items()):
-        leaf.preemption_attempts += 1
         plan = plan_victims(state, application, group.head, nodes_tried=nodes_tried)
+        leaf.preemption_attempts += 1
     if isinstance(plan, str) and plan != WAITING:  # what failed for one ask would fail for each like it in the leaf
         if len(leaf.preemption_tried) >= TRIED_MAX:
             leaf.preemption_tried.clear()
@@ -196,12 +196,14 @@ def plan_victims(
     """Return the victims for an ask, or the reason why there are none for the log of the ask.
 
     With `nodes_tried` no node with room took the ask; otherwise its queues had no room. Costs a check of each queue and
-    node, and of each allocation that may be a victim; nothing if the queue has all of its own guarantee.
+    node, and of each allocation that may be a victim; nothing if the queue has all of its own guarantee. Raises
+    WorkSpent at the limit of the work of a turn.
     """
     wanted, leaf = drop_zeros(ask.resources), application.queue
     guarantees = Guarantees(leaf)
     if not (may_ever_help(leaf) and guarantees.may_cover(wanted)):
         return NO_GUARANTEE
+    limit = state.nodes.predicates.begin_search(ask.shape)
     protected = state.preemptions.protected(state.now, leaf, wanted)
     priorities = reach_of(leaf, wanted, ask.priority)
     candidates = find_victim_candidates(state.applications, priorities, guarantees, wanted, protected)
@@ -211,9 +213,10 @@ def plan_victims(
     predicates, constraint = state.nodes.predicates, ask.shape.constraint
     asks_rm = predicates.asks_about_victims and constraint is not None and bool(constraint.asked)
     if asks_rm and constraint is not None:
-        usable = {key: node for key, node in usable.items() if predicates.meets(constraint.demands, node)}
+        usable = {key: node for key, node in usable.items() if predicates.meets(constraint.demands, node, limit)}
     elif constraint is not None or state.nodes.ever_guarded:
-        usable = {key: node for key, node in usable.items() if state.nodes.is_accepted(ask.shape, node, allocate=False)}
+        nodes = state.nodes
+        usable = {k: n for k, n in usable.items() if nodes.is_accepted(ask.shape, n, allocate=False, limit=limit)}
     choice: Choice | str | None
     if asks_rm:
         choice = choose_node_with_rm(predicates, usable, ask, wanted, candidates, nodes_tried=nodes_tried)

@@ -8,7 +8,7 @@ from partition_worker.engine import state, user_resolution
 from partition_worker.engine.application import RETENTION_S
 from partition_worker.engine.durable_records import RejectionRecord
 from partition_worker.engine.partition import Partition
-from partition_worker.engine.predicates import evaluation
+from partition_worker.engine.predicates import results
 from partition_worker.engine.queues import queue
 from partition_worker.engine.state import Changes
 from tests.builders import PROVIDED_CREATE, apps, asks, foreign, gone, nodes, released
@@ -18,10 +18,11 @@ from tests.trial import Trial
 BOUNDED = {
     "Counters.reached": state.REACHED_MAX,
     "Partition.removed": state.REMOVED_MAX,
-    "Predicates._cache": evaluation.CACHED_MAX,
     "Queue.allocated": resources.TYPES_MAX,
     "Queue.pending": resources.TYPES_MAX,
     "Queue.once_limited": queue.ONCE_MAX,
+    "ResultTable._changed": results.CHANGES_MAX,
+    "ResultTable._results": results.RESULTS_MAX,
     "Users.learned": user_resolution.REMEMBERED_MAX,
 }
 """Tables that keep names of what is gone, and the most that they keep."""

@@ -7,6 +7,7 @@ import pytest
 
 from common.messages import Command
 from partition_worker.engine import queue_traversal
+from partition_worker.engine.allocation import AskGroup
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.state import Effect
 from tests.builders import PARTITION, apps, asks, config, nodes, released
@@ -253,3 +254,83 @@ def test_asks_for_one_node_only_go_one_at_a_time() -> None:
         asks(*(f"app-{app} {key} memory=1 required=n1" for key, app in (("a1", 1), ("b1", 2), ("a2", 1), ("b2", 2))))
     )
     assert order(one) == "abab"
+
+
+# The attempts of a turn -----------------------------------------------------------------------------------------------
+
+
+def large(application: str, count: int) -> list[str]:
+    """Asks that fit no node."""
+    return [f"{application} {application}-{number} memory={100 + number}" for number in range(count)]
+
+
+def turn(one: Trial) -> int:
+    """Run one turn; return how many attempts at a group of asks failed in it."""
+    failed = [0]
+    decide = queue_traversal.Attempt._decide_for
+
+    def counting(self: queue_traversal.Attempt, group: AskGroup) -> object:
+        decision = decide(self, group)
+        failed[0] += decision is None
+        return decision
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(queue_traversal.Attempt, "_decide_for", counting)
+        one._step(one.partition.step(one.now, 512))
+    return failed[0]
+
+
+@pytest.fixture
+def few_attempts(monkeypatch: pytest.MonkeyPatch) -> Trial:
+    monkeypatch.setattr(queue_traversal, "ATTEMPTS_PER_TURN", 8)
+    monkeypatch.setattr(queue_traversal, "ATTEMPTS_AT_ONCE", 4)
+    return Trial("root.a; root.b").does(
+        nodes("n1 memory=10"), apps("app-1 root.a", "app-2 root.a", "app-3 root.a", "app-4 root.b")
+    )
+
+
+def test_a_turn_ends_after_so_many_failed_attempts_and_the_next_one_continues(few_attempts: Trial) -> None:
+    few_attempts.takes(asks(*(wanted for app in ("app-1", "app-2", "app-3") for wanted in large(app, 3))))
+    assert [turn(few_attempts), few_attempts.partition.idle] == [9, False]
+    assert [turn(few_attempts), few_attempts.partition.idle] == [0, True]
+
+
+def test_an_application_with_many_asks_that_fit_nowhere_lets_others_have_their_turn(few_attempts: Trial) -> None:
+    few_attempts.takes(asks(*large("app-1", 40), "app-1 last memory=2"), asks("app-4 other memory=1"))
+    assert turn(few_attempts) == 4
+    assert few_attempts.placed() == ["other on n1"]
+    attempts = []
+    while not few_attempts.partition.idle:
+        attempts.append(turn(few_attempts))
+    assert few_attempts.placed() == ["last on n1"]
+    assert max(attempts) <= 8
+    assert sum(attempts) <= 40 + 40  # once until the last ask has its node, and once more
+
+
+def test_an_attempt_starts_again_if_its_application_or_the_free_resources_change(few_attempts: Trial) -> None:
+    few_attempts.takes(asks(*large("app-1", 10)))
+    turn(few_attempts)
+    few_attempts.takes(asks("app-1 urgent memory=1 priority=9"))
+    few_attempts.settles()
+    assert few_attempts.placed() == ["urgent on n1"]
+    few_attempts.takes(asks("app-2 full memory=9"), asks("app-2 next memory=8", *large("app-2", 10)))
+    turn(few_attempts)
+    few_attempts.takes(released("app-2 full", "app-1 urgent"))
+    few_attempts.settles()
+    assert "next on n1" in few_attempts.placed()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_outcome_does_not_depend_on_the_attempts_of_a_turn(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def play() -> list[str]:
+        chance = Random(seed)
+        one = Trial("root.a").does(nodes("n1 memory=40", "n2 memory=40"), apps("app-1 root.a"))
+        for step in range(6):
+            one.takes(asks(*(f"app-1 k{step}-{n} memory={chance.randrange(1, 90)}" for n in range(12))))
+            one.settles()
+        return one.placed()
+
+    unlimited = play()
+    monkeypatch.setattr(queue_traversal, "ATTEMPTS_PER_TURN", 5)
+    monkeypatch.setattr(queue_traversal, "ATTEMPTS_AT_ONCE", 3)
+    assert play() == unlimited

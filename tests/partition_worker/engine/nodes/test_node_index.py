@@ -110,8 +110,8 @@ def test_a_search_passes_over_what_is_full(monkeypatch: pytest.MonkeyPatch) -> N
     one = index(*(Node(f"n{number:05d}", number, {"memory": 1 + number // (MANY - 1)}, {}) for number in range(MANY)))
     assert with_room(one, memory=2) == [f"n{MANY - 1:05d}"]
     searched: list[Block] = []
-    find = Block.find
-    monkeypatch.setattr(Block, "find", lambda block, *args: searched.append(block) or find(block, *args))
+    search = Block.having_room
+    monkeypatch.setattr(Block, "having_room", lambda block, *args: searched.append(block) or search(block, *args))
     assert next(one.having_room(amounts_of({"memory": 2}))).node_id == f"n{MANY - 1:05d}"
     assert len(searched) == 3
 

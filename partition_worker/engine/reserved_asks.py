@@ -1,0 +1,118 @@
+"""Decisions for asks with a reservation.
+
+An ask that fits its reserved node gets it, if its queues, its user and its group have room. Otherwise an
+ask that fits an unreserved node gets that, unless it requires its reserved node. An ask that requires a node without
+room preempts less important allocations there. Of several such asks, the one of the most deserving queue comes first,
+then the oldest reservation. A draining node still takes the ask that reserved it.
+
+`reservations.py` makes and cancels reservations, `queue_traversal.py` applies the decisions.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from partition_worker.engine import events
+from partition_worker.engine.allocation import AskShape
+from partition_worker.engine.application import AppState
+from partition_worker.engine.nodes.node_index import Reservation
+from partition_worker.engine.predicates.results import WorkSpent
+from partition_worker.engine.preemption import victim_choice
+from partition_worker.engine.queues.fair_share import path_key
+from partition_worker.engine.reservation_index import ReservationKey
+from partition_worker.engine.sorted_items import Order
+from partition_worker.engine.state import Allocate, PartitionState, Preempt
+
+
+def decide(state: PartitionState) -> Allocate | Preempt | None:
+    """Return the next decision for an ask with a reservation, or None if no reservation can be used now."""
+    index, retry_round = state.reservation_index, state.readiness.retry_round
+    if not (index.by_rank and index.is_check_due(retry_round)):
+        return None
+    found = list(_on_reserved_nodes(state))
+    if index.checked_round != retry_round:
+        found += _on_other_nodes(state)
+    if not found:
+        index.checked_round, index.has_candidates = retry_round, False
+        return None
+    return min(found, key=lambda one: (path_key(one[0].leaf), one[0].rank))[1] if len(found) > 1 else found[0][1]
+
+
+_Found = tuple[Reservation, Allocate | Preempt]
+
+
+def _on_reserved_nodes(state: PartitionState) -> Iterator[_Found]:
+    """Yield, for each reservation group whose queue has room, the decision for the oldest usable reservation."""
+    for group in tuple(state.reservation_index.candidates.values()):
+        unusable: list[Reservation] = []
+        for reservation in _within_limits(state, group):
+            decision = _on_reserved_node(state, reservation)
+            if decision is not None:
+                yield reservation, decision
+                break
+            unusable.append(reservation)
+        for reservation in unusable:
+            state.reservation_index.remove_candidate(reservation)
+
+
+def _on_reserved_node(state: PartitionState, reservation: Reservation) -> Allocate | Preempt | None:
+    ask, node = reservation.ask, reservation.node
+    state.nodes.predicates.table.subject = ask.group
+    application = state.applications[ask.application_id]
+    if node.has_room(ask.shape.amounts):
+        return Allocate(application, ask, node) if state.nodes.is_accepted(ask.shape, node) else None
+    if reservation.for_required_node and not ask.preemption_triggered:
+        victims = victim_choice.plan_required_node_victims(node, ask)
+        if victims:
+            return Preempt(application, ask, node, tuple(victims))
+        events.record_no_victim(state, ask)
+        assert ask.group is not None, ask.key
+        ask.group.note(victim_choice.NO_HELP_ON_REQUIRED_NODE, state.now)
+    return None
+
+
+def _on_other_nodes(state: PartitionState) -> Iterator[_Found]:
+    """Yield, for each ask shape that fits an unreserved node, the oldest usable reservation of each group."""
+    for shape, groups in state.reservation_index.by_shape.items():
+        first = next(iter(next(iter(groups.values()))))
+        state.nodes.predicates.table.subject = first.ask.group
+        try:
+            if state.nodes.node_for(shape) is not None:
+                yield from _on_other_node(state, shape, groups)
+        except WorkSpent as spent:
+            _postpone_reserved(state, spent, groups.values())
+
+
+def _on_other_node(
+    state: PartitionState, shape: AskShape, groups: Mapping[ReservationKey, Order[Reservation]]
+) -> Iterator[_Found]:
+    for group in groups.values():
+        reservation = next(_within_limits(state, group), None)
+        if reservation is not None:
+            application = state.applications[reservation.ask.application_id]
+            node = state.nodes.node_for(shape, application)
+            assert node is not None, shape
+            yield reservation, Allocate(application, reservation.ask, node)
+
+
+def _postpone_reserved(state: PartitionState, spent: WorkSpent, groups: Iterable[Order[Reservation]]) -> None:
+    """Let reserved asks look for another node in a later turn."""
+    for order in groups:
+        for reservation in order:
+            if reservation.ask.group is not None:
+                table = state.nodes.predicates.table
+                table.postpone(spent.results, reservation.ask.application_id, reservation.ask.group)
+
+
+def _within_limits(state: PartitionState, group: Order[Reservation]) -> Iterator[Reservation]:
+    """Yield the reservations of a group for which queue, user and user group have room."""
+    first = group.first()
+    assert first is not None, "no group is empty"
+    if not first.leaf.has_room(first.shape.amounts, first.keeps):
+        return
+    for reservation in group:
+        application = state.applications[reservation.ask.application_id]
+        account = state.usage.account(application)
+        starts = application.state is not AppState.ACCEPTED or (
+            application.queue.may_start(application.application_id) and account.may_start()
+        )
+        if starts and account.has_room(reservation.shape.amounts):
+            yield reservation
