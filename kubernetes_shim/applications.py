@@ -1,4 +1,4 @@
-"""Applications: the pods with one application id, from the first to the last.
+"""Applications: the pods of one user with one application id, from the first to the last.
 
     New ──> Submitted ──> Accepted ──> Running ──> (discarded when the core completed it)
                              │            ^
@@ -8,10 +8,16 @@
 
 `advance` moves an application as far as it can go, after anything about it has changed.
 
+An application has one user, who is charged for its pods. So pods of another user that name the same id are another
+application, whose id in the core has a suffix. A pod belongs to the application of the pod that created it, such as an
+executor of Spark to that of its driver, although its user is a service account.
+
 Not here: placeholders (`gangs.py`), the states of single pods (`tasks.py`).
 """
 
+import hashlib
 from collections.abc import Mapping
+from itertools import count
 from typing import Final
 
 from msgspec import DecodeError
@@ -31,7 +37,9 @@ from kubernetes_shim.pods import (
     SCHEDULING_PARAMETERS,
     TASK_GROUPS,
     describe_conflicts,
+    describe_owner,
     find_application_id,
+    find_creator,
     find_queue,
     find_user,
     parse_time,
@@ -52,6 +60,9 @@ FORCE: Final = "application.create.force"
 RESERVATION_TIMEOUT: Final = "ResourceReservationTimeout"
 """Part of the core's message when a gang got no room in time."""
 
+_SUFFIX_LENGTH: Final = 8
+"""Characters of a digest of the owner, at the end of the id of an application whose name another owner has."""
+
 _UNKNOWN: Final = "failed to find application"
 _EXISTS: Final = "application already existed"
 
@@ -71,10 +82,14 @@ def add_pod(state: ShimState, pod: Pod) -> None:
     state.gated.pop(uid, None)
     if conflicts := describe_conflicts(pod):
         state.emit_pod_event(pod, "Scheduling", conflicts, kind="Warning")
-    application_id = find_application_id(pod, is_unique=state.settings.admission.generate_unique_app_id)
+    name = find_application_id(pod, is_unique=state.settings.admission.generate_unique_app_id)
+    application_id = _choose_id(state, pod, name)
+    if application_id != name:
+        note = f"the application id {name} is in use by another user: this pod is in application {application_id}"
+        state.emit_pod_event(pod, "Scheduling", note, kind="Warning")
     application = state.applications.get(application_id)
     if application is None:
-        application = state.applications[application_id] = _create(state, pod, application_id)
+        application = state.applications[application_id] = _create(state, pod, application_id, name)
     task = tasks.make_task(state, pod, application_id)
     state.tasks[uid] = task
     application.add(task)
@@ -86,7 +101,31 @@ def add_pod(state: ShimState, pod: Pod) -> None:
         tasks.report_bound(state, task, pod.spec.node_name)
 
 
-def _create(state: ShimState, pod: Pod, application_id: str) -> Application:
+def _choose_id(state: ShimState, pod: Pod, name: str) -> str:
+    """Return the id in the core of the application of a pod that names an id: that one, unless another user has it."""
+    if state.settings.admission.bypass_auth:  # nothing vouches for users
+        return name
+    creator = state.tasks.get(find_creator(pod))
+    if creator is not None and creator.pod.metadata.namespace == pod.metadata.namespace:
+        application = state.applications[creator.application_id]
+        if application.name == name:
+            return application.application_id
+    owner = describe_owner(pod)
+    applications = state.applications
+    if name in applications and applications[name].owner == owner:
+        return name
+    for attempt in count():  # a pod may name any id, also one with the suffix of another owner
+        digest = hashlib.sha256(f"{attempt} {owner}".encode()).hexdigest()
+        candidate = f"{name}-{digest[:_SUFFIX_LENGTH]}"
+        found = applications.get(candidate)
+        if found is None:
+            return candidate if name in applications else name
+        if found.owner == owner:
+            return candidate
+    raise AssertionError
+
+
+def _create(state: ShimState, pod: Pod, application_id: str, name: str) -> Application:
     """Return a new application, as its first pod declares it."""
     groups, annotations = [], pod.metadata.annotations
     parameters = read_gang_parameters(pod)
@@ -111,13 +150,13 @@ def _create(state: ShimState, pod: Pod, application_id: str) -> Application:
     request = AddApplicationRequest(
         application_id=application_id,
         queue_name=find_queue(pod),
-        ugi=find_user(pod),
+        ugi=find_user(pod, reads_label=state.settings.admission.bypass_auth),
         tags=tags,
         execution_timeout_milli_seconds=parameters.placeholder_timeout_s * 1000,
         placeholder_ask=sum_placeholders(groups),
         gang_scheduling_style=parameters.style,
     )
-    return Application(application_id, pod.metadata.namespace, request, groups)
+    return Application(application_id, name, describe_owner(pod), pod.metadata.namespace, request, groups)
 
 
 def _describe_namespace(state: ShimState, namespace: Namespace | None) -> dict[str, str]:
@@ -229,8 +268,9 @@ def restart(state: ShimState, application: Application) -> None:
     first = min(
         application.tasks.values(), key=lambda one: (one.state is TaskState.FAILED, one.is_placeholder, one.rank)
     )
-    fresh = _create(state, first.pod, application.application_id)
-    application.request, application.task_groups = fresh.request, fresh.task_groups
+    fresh = _create(state, first.pod, application.application_id, application.name)
+    application.request = replace(fresh.request, ugi=application.request.ugi)  # its first pod may be gone
+    application.task_groups = fresh.task_groups
     application.originator = "" if first.is_placeholder else first.uid
     application.creating.clear()
     application.created = 0

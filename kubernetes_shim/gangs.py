@@ -85,8 +85,8 @@ def _create_missing(state: ShimState, application: Application) -> None:
         for name in missing:
             body = build_placeholder(
                 name,
-                name_of_application,
-                application.request.queue_name,
+                application.name,
+                application.request,
                 group,
                 originator,
                 state.settings.placeholder_image,

@@ -478,10 +478,11 @@ class Secret(Object, frozen=True, kw_only=True):
     data: dict[str, str] = field(default_factory=dict)
 
 
-class WebhookConfiguration(Object, frozen=True, kw_only=True):
-    """Webhooks that the API server calls; they are compared as a whole."""
+class AdmissionRules(Object, frozen=True, kw_only=True):
+    """Webhooks that the API server calls, a policy that it evaluates, or the binding of one; compared as a whole."""
 
-    webhooks: list[Raw] = field(default_factory=list)
+    webhooks: Raw = Raw(b"[]")
+    spec: Raw = Raw(b"{}")
 
 
 # Kinds ----------------------------------------------------------------------------------------------------------------
@@ -514,10 +515,16 @@ VOLUME_ATTACHMENTS: Final = Kind(VolumeAttachment, "/apis/storage.k8s.io/v1", "v
 LEASES: Final = Kind(Lease, "/apis/coordination.k8s.io/v1", "leases")
 SECRETS: Final = Kind(Secret, "/api/v1", "secrets")
 MUTATING_WEBHOOKS: Final = Kind(
-    WebhookConfiguration, "/apis/admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations", namespaced=False
+    AdmissionRules, "/apis/admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations", namespaced=False
 )
 VALIDATING_WEBHOOKS: Final = Kind(
-    WebhookConfiguration, "/apis/admissionregistration.k8s.io/v1", "validatingwebhookconfigurations", namespaced=False
+    AdmissionRules, "/apis/admissionregistration.k8s.io/v1", "validatingwebhookconfigurations", namespaced=False
+)
+POLICIES: Final = Kind(
+    AdmissionRules, "/apis/admissionregistration.k8s.io/v1", "validatingadmissionpolicies", namespaced=False
+)
+POLICY_BINDINGS: Final = Kind(
+    AdmissionRules, "/apis/admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings", namespaced=False
 )
 EVENTS: Final = Kind(Object, "/apis/events.k8s.io/v1", "events")
 

@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Final
 
 from msgspec import DecodeError, Struct, field
+from msgspec.json import encode
 
 from common.messages import Resources
 from common.resources import CORES, plus, saturate
@@ -29,6 +30,9 @@ SCHEDULER: Final = "yunikorn"
 APPLICATION_ID: Final = f"{DOMAIN}app-id"
 QUEUE: Final = f"{DOMAIN}queue"
 USER_INFO: Final = f"{DOMAIN}user.info"
+"""The annotation that names the user, as JSON. The admission controller sets it, and only trusted users may."""
+USER_LABEL: Final = f"{DOMAIN}username"
+"""The label that names the user without the annotation, where the settings let every user name every other one."""
 PLACEHOLDER: Final = "internal.yunikorn.apache.org/placeholder"
 TASK_GROUP: Final = f"{DOMAIN}task-group-name"
 TASK_GROUPS: Final = f"{DOMAIN}task-groups"
@@ -118,20 +122,44 @@ class UserInfo(Struct, frozen=True, omit_defaults=True):
 
     user: str = ""
     groups: list[str] = field(default_factory=list)
+    pod: str = ""
+    """The uid of the pod that sent the request; empty if it was none."""
 
 
-def find_user(pod: Pod) -> UserGroupInformation:
-    """Return the user of the pod, and the groups if an annotation has them."""
+def find_user(pod: Pod, *, reads_label: bool = False) -> UserGroupInformation:
+    """Return the user of the pod, and the groups if an annotation has them. Every user may set the label."""
     text = pod.metadata.annotations.get(USER_INFO, "")
     if text:
-        try:
-            info = decode_annotation(text, UserInfo)
-        except DecodeError:
-            return UserGroupInformation(user=NOBODY)
-        if info.user:
-            return UserGroupInformation(user=info.user, groups=info.groups)
-        return UserGroupInformation(user=NOBODY)
-    return UserGroupInformation(user=pod.metadata.labels.get(f"{DOMAIN}username") or NOBODY)
+        info = _read_user_info(text)
+        return UserGroupInformation(user=info.user, groups=info.groups) if info.user else _NOBODY
+    return UserGroupInformation(user=(pod.metadata.labels.get(USER_LABEL) if reads_label else "") or NOBODY)
+
+
+def find_creator(pod: Pod) -> str:
+    """Return the uid of the pod that created this one, for which the API server vouches; empty if it was none."""
+    return _read_user_info(pod.metadata.annotations.get(USER_INFO, "")).pod
+
+
+def describe_owner(pod: Pod) -> str:
+    """Return a text that is equal for pods of one user; pods without a user belong to their namespace."""
+    user = find_user(pod).user
+    return user if user != NOBODY else f"{NOBODY} {pod.metadata.namespace}"
+
+
+def encode_user(user: UserGroupInformation) -> str:
+    """Return the annotation that names this user."""
+    return encode(UserInfo(user.user, user.groups)).decode()
+
+
+def _read_user_info(text: str) -> UserInfo:
+    """Return the user in an annotation; an empty one if it cannot be read."""
+    try:
+        return decode_annotation(text, UserInfo) if text else UserInfo()
+    except DecodeError:
+        return UserInfo()
+
+
+_NOBODY: Final = UserGroupInformation(user=NOBODY)
 
 
 # Gangs, preemption ----------------------------------------------------------------------------------------------------

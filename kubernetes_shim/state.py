@@ -147,9 +147,12 @@ APPLICATION_TRANSITIONS: Final[Mapping[_State, frozenset[_State]]] = {
 
 @dataclass(slots=True, eq=False)
 class Application:
-    """The pods with one application id, as far as they have not ended."""
+    """The pods of one owner with one application id, as far as they have not ended."""
 
     application_id: str
+    name: str
+    """The id that its pods name: another one if that was in use for pods of another owner."""
+    owner: str
     namespace: str
     request: AddApplicationRequest
     """As submitted, made from the first pod."""

@@ -12,6 +12,7 @@ from msgspec import DecodeError, Meta, Struct, field
 
 from common.messages import INT64_MAX, Resources
 from common.resources import QuantityError, plus, saturate
+from common.rm_messages import AddApplicationRequest
 from kubernetes_shim.annotations import decode_annotation, describe_unknown_key, list_unknown_keys
 from kubernetes_shim.objects import Pod, Quantities
 from kubernetes_shim.pods import (
@@ -24,6 +25,7 @@ from kubernetes_shim.pods import (
     TASK_GROUPS,
     USER_INFO,
     UserInfo,
+    encode_user,
 )
 from kubernetes_shim.quantities import convert_quantities
 
@@ -255,15 +257,18 @@ def list_missing(
 
 
 def build_placeholder(
-    name: str, application_id: str, queue: str, group: TaskGroup, originator: Pod, image: str
+    name: str, application_id: str, request: AddApplicationRequest, group: TaskGroup, originator: Pod, image: str
 ) -> dict[str, object]:
-    """Return the body of a placeholder pod, which the originator owns, so that Kubernetes deletes it with its owner."""
-    own, meta = originator.metadata.annotations, originator.metadata
+    """Return the body of a placeholder pod, which the originator owns, so that Kubernetes deletes it with its owner.
+    `application_id` is the one that pods name. The user is that of the application; the group cannot name another one.
+    """
+    own, meta, queue = originator.metadata.annotations, originator.metadata, request.queue_name
     labels = {**group.labels, APPLICATION_ID: application_id}
     if queue:
         labels[QUEUE] = queue
     kept = {key: own[key] for key in (TASK_GROUPS, SCHEDULING_PARAMETERS) if key in own}
     annotations = {**group.annotations, **kept, PLACEHOLDER: "true", TASK_GROUP: group.name}
+    annotations[USER_INFO] = encode_user(request.ugi)
     amounts = group.min_resource or {}
     resources = {"requests": amounts, "limits": amounts}
     spec: dict[str, object] = {

@@ -41,6 +41,8 @@ def add_k8s_admission_arguments(parser: argparse.ArgumentParser) -> None:
     add("--core-ca", type=Path, metavar="FILE", help=about)
     about = "a token for the REST port, read for each request"
     add("--core-token-file", type=Path, metavar="FILE", help=about)
+    about = "the user as whom the shim creates placeholder pods, such as system:serviceaccount:yunikorn:yunishard-shim"
+    add("--shim-user", metavar="NAME", default="", help=about)
     add_metrics_option(parser)
     add_log_options(parser)
 
@@ -52,9 +54,11 @@ def run_k8s_admission(args: argparse.Namespace) -> int:
 
     The controller creates its own certificates, keeps them in the secret
     admission-controller-secrets, and writes the webhook configurations
-    yunikorn-admission-controller-mutations and -validations. Its settings are the
-    keys admissionController.* of the config maps yunikorn-defaults and
-    yunikorn-configs. If it does not run, pods are created without changes.
+    yunikorn-admission-controller-mutations and -validations, and the policy
+    yunikorn-admission-controller-users. Its settings are the keys
+    admissionController.* of the config maps yunikorn-defaults and
+    yunikorn-configs. If it does not run, pods are created without changes; by the
+    policy, they still cannot name another user.
 
     examples:
       yunishard k8s-admission                        in a pod
@@ -81,6 +85,7 @@ async def _serve(args: argparse.Namespace) -> None:
         core=args.core or "",
         core_ca=args.core_ca,
         core_token_file=args.core_token_file,
+        shim_user=args.shim_user,
     )
     metrics = AdmissionMetrics()
     async with (

@@ -1,8 +1,8 @@
 """The admission controller: an HTTPS server for the API server, and a loop that keeps what the webhooks need.
 
 The loop reads the secret with the authorities, renews them and the server's certificate, and writes the configurations
-of the webhooks if they differ. All of this can be repeated at any time, so it also repairs what others have changed,
-and several controllers can run side by side.
+of the webhooks and the policy that guards users if they differ. All of this can be repeated at any time, so it also
+repairs what others have changed, and several controllers can run side by side.
 
 Not here: decisions (`mutations.py`, `validation.py`), the command line (`command.py`).
 """
@@ -14,6 +14,7 @@ import logging
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,6 +35,9 @@ from kubernetes_shim.admission.certificates import (
     renew_authorities,
 )
 from kubernetes_shim.admission.mutations import Surroundings, review
+from kubernetes_shim.admission.policies import NAME as POLICY
+from kubernetes_shim.admission.policies import describe_policies
+from kubernetes_shim.admission.registrations import Registration
 from kubernetes_shim.admission.reviews import (
     ADMITTED,
     AdmissionRequest,
@@ -42,13 +46,13 @@ from kubernetes_shim.admission.reviews import (
     decode_review,
     encode_review,
 )
+from kubernetes_shim.admission.users import Access
 from kubernetes_shim.admission.validation import CoreVerdict, collect_maps, find_configuration, find_data, judge
 from kubernetes_shim.admission.webhooks import (
     HEALTH_PATH,
     MUTATE_PATH,
     VALIDATE_PATH,
     Endpoint,
-    Webhooks,
     describe_webhooks,
 )
 from kubernetes_shim.client import KubernetesClient, KubernetesError
@@ -65,12 +69,13 @@ from kubernetes_shim.objects import (
 )
 from kubernetes_shim.process import list_ineffective_keys, read_first_settings
 from kubernetes_shim.reflector import ObjectEvent, Reflector
-from kubernetes_shim.settings import CONFIG_MAPS_READ, Settings, SettingsError, read_settings
+from kubernetes_shim.settings import CONFIG_MAPS_READ, AdmissionSettings, Settings, SettingsError, read_settings
 
 SECRET: Final = "admission-controller-secrets"  # noqa: S105 - its name
 
 RECONCILE_S: Final = 60.0
-"""Seconds between two looks at the secret and the configurations of the webhooks."""
+"""Seconds between two looks at the secret, the configurations of the webhooks and the policy, unless the settings
+change."""
 
 BODY_BYTES_MAX: Final = 8 << 20
 """Bytes of a request. A longer one is refused (413), and the API server continues without an answer. It accepts objects
@@ -105,6 +110,8 @@ class Options:
     """The REST port of the core, in place of the one in the settings, such as `https://core:9080`."""
     core_ca: Path | None = None
     core_token_file: Path | None = None
+    shim_user: str = ""
+    """The user as whom the shim creates placeholders."""
 
 
 class AdmissionController:
@@ -120,6 +127,8 @@ class AdmissionController:
         self._levels = LogLevels("admission", "kubernetes")
         self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self._certificate: ServerCertificate | None = None
+        self._settings_changed = asyncio.Event()
+        self._policy_problem = ""
         self._core = _Core(options.core_ca, options.core_token_file, self.metrics)
 
     async def run(self, on_ready: Callable[[int], None]) -> None:
@@ -186,12 +195,15 @@ class AdmissionController:
             _log.info("the settings have changed")
             self._settings = found
             self._levels.apply(found.extra_config)
+            self._settings_changed.set()
 
     # Certificates and webhooks ----------------------------------------------------------------------------------------
 
     async def _keep_reconciling(self) -> None:
         while True:
-            await asyncio.sleep(RECONCILE_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._settings_changed.wait(), RECONCILE_S)
+            self._settings_changed.clear()
             try:
                 await self._reconcile()
             except (KubernetesError, OSError) as error:
@@ -212,7 +224,24 @@ class AdmissionController:
             "authority": min(one.ends_at for one in authorities),
         }
         for wanted in describe_webhooks(endpoint, join_certificates(authorities)):
-            await self._write_webhooks(wanted)
+            await self._write(wanted)
+        await self._write_policies(self._settings.admission)
+
+    async def _write_policies(self, settings: AdmissionSettings) -> None:
+        """Write the policy; without the right, or an API server that has policies, the webhooks work all the same."""
+        problem = ""
+        try:
+            for wanted in describe_policies(Access(settings, self._options.shim_user)):
+                await self._write(wanted)
+        except KubernetesError as error:
+            problem = str(error)
+        if problem and problem != self._policy_problem:
+            _log.error(
+                "the policy %s cannot be written: %s; while no admission controller runs, users can name other users",
+                POLICY,
+                problem,
+            )
+        self._policy_problem = problem
 
     async def _read_secret(self, now: float) -> dict[str, bytes]:
         """Return the secret with valid authorities, after it was renewed if necessary."""
@@ -240,7 +269,8 @@ class AdmissionController:
                     raise
         raise KubernetesError(409, "Conflict", f"the secret {SECRET} changes all the time")
 
-    async def _write_webhooks(self, wanted: Webhooks) -> None:
+    async def _write(self, wanted: Registration) -> None:
+        """Create the object, or replace its content if it differs."""
         try:
             found = await self._client.get(wanted.kind, "", wanted.name)
         except KubernetesError as error:
@@ -250,8 +280,7 @@ class AdmissionController:
             _log.info("created %s %s", wanted.kind.plural, wanted.name)
             return
         if not wanted.is_same(found):
-            body = {"metadata": {"resourceVersion": found.metadata.resource_version}, "webhooks": wanted.webhooks}
-            await self._client.patch(wanted.kind, "", wanted.name, body)
+            await self._client.patch(wanted.kind, "", wanted.name, wanted.patch(found), patch_type="json")
             _log.info("updated %s %s", wanted.kind.plural, wanted.name)
 
     # Webhooks ---------------------------------------------------------------------------------------------------------
@@ -278,7 +307,8 @@ class AdmissionController:
 
     async def _mutate(self, request: AdmissionRequest) -> Verdict:
         assert self._settings is not None
-        return review(request, Surroundings(self._settings.admission, self._namespaces, self._priority_classes))
+        admission, shim_user = self._settings.admission, self._options.shim_user
+        return review(request, Surroundings(admission, self._namespaces, self._priority_classes, shim_user))
 
     async def _validate(self, request: AdmissionRequest) -> Verdict:
         assert self._settings is not None

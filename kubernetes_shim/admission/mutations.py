@@ -2,30 +2,33 @@
 
 A new pod is given to the scheduler if its namespace is the scheduler's, and gets what the shim reads from it: the user
 who submits it, an application id, whether it may be preempted. A workload such as a job gets the user in the template
-of its pods, because a controller creates those.
+of its pods, because a controller creates those. A user who changes the template of another one becomes its user: what
+a user has written never runs as another one.
 
-The user decides about queues and limits, so only the submitters that the settings name may set it to another one.
-
-Not here: the configuration in config maps (`validation.py`), the meaning of the annotations (`pods.py` of the shim).
+Not here: who may name another user (`users.py`), the configuration in config maps (`validation.py`), the meaning of the
+annotations (`pods.py` of the shim).
 """
 
 from collections.abc import Mapping
-from functools import lru_cache
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct, field
 
-from common.config.placement_rules import NAME_LENGTH_MAX, Expression
 from kubernetes_shim.admission.reviews import (
     ADMITTED,
     AdmissionRequest,
     PatchOperation,
-    RequestUser,
     ReviewError,
     Verdict,
 )
-from kubernetes_shim.annotations import decode_annotation
+from kubernetes_shim.admission.users import (
+    NOBODY_INFO,
+    WORKLOADS,
+    Access,
+    Workload,
+    is_listed,
+)
 from kubernetes_shim.objects import Namespace, ObjectMeta, Part, PriorityClass, decode_object
 from kubernetes_shim.pods import (
     ALLOW_PREEMPTION,
@@ -35,7 +38,6 @@ from kubernetes_shim.pods import (
     SCHEDULER,
     UNIQUE_MARK,
     USER_INFO,
-    UserInfo,
     generate_application_id,
 )
 from kubernetes_shim.settings import AdmissionSettings
@@ -56,6 +58,13 @@ class Surroundings(Struct, frozen=True):
     settings: AdmissionSettings
     namespaces: Mapping[str, Namespace]
     priority_classes: Mapping[str, PriorityClass]
+    shim_user: str = ""
+    """The user as whom the shim creates placeholders."""
+
+    @property
+    def access(self) -> Access:
+        """The rules of users for these settings."""
+        return Access(self.settings, self.shim_user)
 
 
 def review(request: AdmissionRequest, around: Surroundings) -> Verdict:
@@ -66,11 +75,12 @@ def review(request: AdmissionRequest, around: Surroundings) -> Verdict:
             return _review_new_pod(request, around)
         if request.operation == "UPDATE":
             return _review_changed_pod(request)
-    elif kind in _TEMPLATES:
+    elif (workload := _WORKLOADS.get(kind)) is not None:
+        template = _read_template(request.object, workload)
         if request.operation == "CREATE":
-            return _review_new_workload(request, around)
+            return _review_new_workload(request, workload, template, around)
         if request.operation == "UPDATE":
-            return _review_changed_workload(request, around.settings)
+            return _review_changed_workload(request, workload, template, around)
     return ADMITTED
 
 
@@ -78,6 +88,7 @@ def review(request: AdmissionRequest, around: Surroundings) -> Verdict:
 
 
 class _PodSpec(Part, frozen=True):
+    scheduler_name: str = ""
     priority_class_name: str = ""
 
 
@@ -89,12 +100,16 @@ class _Pod(Part, frozen=True):
 def _review_new_pod(request: AdmissionRequest, around: Surroundings) -> Verdict:
     pod = _decode(request.object, _Pod)
     labels, annotations = pod.metadata.labels, pod.metadata.annotations
-    settings = around.settings
-    if refusal := _refuse_user_info(annotations, request.user_info, settings):
+    settings, access = around.settings, around.access
+    named = annotations.get(USER_INFO)
+    if refusal := access.refuse(named, request.user_info):
         return Verdict(refusal=refusal)
+    chosen = access.choose_user(named, request.user_info, is_owned=bool(pod.metadata.owner_references))
+    new_annotations = {} if chosen is None or chosen == named else {USER_INFO: chosen}
     if labels.get("app") == SCHEDULER or not _is_ours(request.namespace, around):
+        if new_annotations and (named is not None or pod.spec.scheduler_name == SCHEDULER):
+            return Verdict(patch=(PatchOperation("add", "/metadata/annotations", annotations | new_annotations),))
         return ADMITTED
-    new_annotations = _find_user_info(annotations, request.user_info, settings)
     new_labels: dict[str, str] = {}
     if _gets_application_id(request.namespace, around):
         new_labels = _find_new_labels(labels, annotations, request.namespace, settings)
@@ -124,7 +139,7 @@ def _is_ours(namespace: str, around: Surroundings) -> bool:
     if chosen is not None:
         return chosen
     settings = around.settings
-    return _is_listed(namespace, settings.process_namespaces, if_empty=True) and not _is_listed(
+    return is_listed(namespace, settings.process_namespaces, if_empty=True) and not is_listed(
         namespace, settings.bypass_namespaces
     )
 
@@ -134,7 +149,7 @@ def _gets_application_id(namespace: str, around: Surroundings) -> bool:
     if chosen is not None:
         return chosen
     settings = around.settings
-    return _is_listed(namespace, settings.label_namespaces, if_empty=True) and not _is_listed(
+    return is_listed(namespace, settings.label_namespaces, if_empty=True) and not is_listed(
         namespace, settings.no_label_namespaces
     )
 
@@ -168,121 +183,109 @@ def _find_preemption(priority_class: PriorityClass | None) -> str:
 
 # Workloads ------------------------------------------------------------------------------------------------------------
 
+_WORKLOADS: Final = {one.kind: one for one in WORKLOADS}
 
-class _Template(Part, frozen=True):
-    metadata: ObjectMeta | None = None
-
-
-class _WorkloadSpec(Part, frozen=True):
-    template: _Template = _Template()
+_Json = dict[str, object]
 
 
-class _Workload(Part, frozen=True):
-    spec: _WorkloadSpec = _WorkloadSpec()
+class _Owned(Part, frozen=True):
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
 
 
-class _CronSpec(Part, frozen=True):
-    job_template: _Workload = _Workload()
+class _TemplateParts(Part, frozen=True):
+    metadata: _Json | None = None
+    spec: _Json | None = None
 
 
-class _CronWorkload(Part, frozen=True):
-    spec: _CronSpec = _CronSpec()
+class _Template(NamedTuple):
+    """The template of the pods of a workload."""
+
+    metadata: _Json | None
+    annotations: Mapping[str, str]
+    names_scheduler: bool
+    rest: _Json
+    """The template without the annotation that names the user, to be compared."""
+
+    @property
+    def user(self) -> str | None:
+        """The annotation that names the user."""
+        return self.annotations.get(USER_INFO)
 
 
-def _find_template(raw: msgspec.Raw, kind: str) -> _Template:
-    if kind == "CronJob":
-        return _decode(raw, _CronWorkload).spec.job_template.spec.template
-    return _decode(raw, _Workload).spec.template
+def _read_template(raw: msgspec.Raw, workload: Workload) -> _Template:
+    """Return the template of a workload; an empty one where it has none, which the API server refuses later."""
+    found: object = _decode(raw, _Json)
+    for name in workload.path:
+        found = found.get(name) if isinstance(found, dict) else None
+    template = _decode(found, _TemplateParts) if isinstance(found, dict) else _TemplateParts()
+    rest: _Json = found if isinstance(found, dict) else {}
+    metadata = template.metadata or {}
+    annotations = _decode(metadata.get("annotations") or {}, dict[str, str])
+    others = {key: value for key, value in annotations.items() if key != USER_INFO}
+    return _Template(
+        template.metadata,
+        annotations,
+        (template.spec or {}).get("schedulerName") == SCHEDULER,
+        {**rest, "metadata": {**metadata, "annotations": others}},
+    )
 
 
-_TEMPLATES: Final = {
-    "CronJob": "/spec/jobTemplate/spec/template/metadata",
-    "DaemonSet": "/spec/template/metadata",
-    "Deployment": "/spec/template/metadata",
-    "Job": "/spec/template/metadata",
-    "ReplicaSet": "/spec/template/metadata",
-    "StatefulSet": "/spec/template/metadata",
-}
-"""Where a kind of workload has the metadata of its pods."""
-
-
-def _review_new_workload(request: AdmissionRequest, around: Surroundings) -> Verdict:
-    user, kind, settings = request.user_info, request.kind.kind, around.settings
-    if kind == "ReplicaSet" and _is_listed(user.username, settings.system_users):
+def _review_new_workload(
+    request: AdmissionRequest, workload: Workload, template: _Template, around: Surroundings
+) -> Verdict:
+    user, access = request.user_info, around.access
+    if workload.kind == "ReplicaSet" and is_listed(user.username, around.settings.system_users):
         return ADMITTED  # of a deployment, whose template has the user already
-    metadata = _find_template(request.object, kind).metadata
-    annotations = {} if metadata is None else metadata.annotations
-    if refusal := _refuse_user_info(annotations, user, settings):
+    if refusal := access.refuse(template.user, user):
         return Verdict(refusal=refusal)
-    new = _find_user_info(annotations, user, settings)
-    if not new or not _is_ours(request.namespace, around):
+    is_owned = bool(_decode(request.object, _Owned).metadata.owner_references)
+    chosen = access.choose_user(template.user, user, is_owned=is_owned)
+    if template.user is None and (chosen == NOBODY_INFO or not _gets_user(request, template, around)):
+        return ADMITTED  # the pods get it
+    return _set_user(workload, template, chosen)
+
+
+def _review_changed_workload(
+    request: AdmissionRequest, workload: Workload, new: _Template, around: Surroundings
+) -> Verdict:
+    """Keep the user of a template that stays as it is; one that another user changes gets that one."""
+    user, access = request.user_info, around.access
+    old = _read_template(request.old_object, workload)
+    if around.settings.bypass_auth:
         return ADMITTED
-    path, value = _TEMPLATES[kind], annotations | new
-    if metadata is None:
+    if new.user is not None and new.user != old.user:
+        if refusal := access.refuse(new.user, user):
+            return Verdict(refusal=refusal)
+        return _set_user(workload, new, access.choose_user(new.user, user))
+    if access.may_name_others(user) or new.rest == old.rest:
+        return _set_user(workload, new, old.user)
+    if old.user is None and not _gets_user(request, new, around):
+        return ADMITTED
+    return _set_user(workload, new, access.choose_user(None, user))
+
+
+def _gets_user(request: AdmissionRequest, template: _Template, around: Surroundings) -> bool:
+    """Whether the scheduler gets the pods of a template."""
+    return not around.settings.bypass_auth and (template.names_scheduler or _is_ours(request.namespace, around))
+
+
+def _set_user(workload: Workload, template: _Template, user: str | None) -> Verdict:
+    """Let a template have this annotation; None if it stays without one."""
+    if user is None or user == template.user:
+        return ADMITTED
+    path = "".join(f"/{name}" for name in (*workload.path, "metadata"))
+    value = {**template.annotations, USER_INFO: user}
+    if template.metadata is None:
         return Verdict(patch=(PatchOperation("add", path, {"annotations": value}),))
     return Verdict(patch=(PatchOperation("add", f"{path}/annotations", value),))
-
-
-def _review_changed_workload(request: AdmissionRequest, settings: AdmissionSettings) -> Verdict:
-    """Refuse another user in the template, as for a new workload: a controller creates the pods, and is trusted."""
-    new, old = (_find_template(raw, request.kind.kind).metadata for raw in (request.object, request.old_object))
-    annotations = {} if new is None else new.annotations
-    if annotations.get(USER_INFO) == (None if old is None else old.annotations.get(USER_INFO)):
-        return ADMITTED
-    return Verdict(refusal=_refuse_user_info(annotations, request.user_info, settings))
-
-
-# Users ----------------------------------------------------------------------------------------------------------------
-
-
-def _find_user_info(
-    annotations: Mapping[str, str], submitter: RequestUser, settings: AdmissionSettings
-) -> dict[str, str]:
-    """Return the annotation to set, if there is none yet."""
-    if USER_INFO in annotations or settings.bypass_auth:
-        return {}
-    info = UserInfo(submitter.username, submitter.groups)
-    return {USER_INFO: msgspec.json.encode(info).decode()}
-
-
-def _refuse_user_info(annotations: Mapping[str, str], submitter: RequestUser, settings: AdmissionSettings) -> str:
-    """Return why the submitter may not create pods with the user in these annotations; empty if it may."""
-    if USER_INFO not in annotations or settings.bypass_auth:
-        return ""
-    is_permitted = (
-        (settings.trust_controllers and _is_listed(submitter.username, settings.system_users))
-        or _is_listed(submitter.username, settings.external_users)
-        or any(_is_listed(group, settings.external_groups) for group in submitter.groups)
-    )
-    if not is_permitted:
-        return (
-            f"the user {submitter.username!r} may not set the annotation {USER_INFO}: leave it out, or list the user "
-            "in admissionController.accessControl.externalUsers, or a group of the user in externalGroups"
-        )
-    try:
-        decode_annotation(annotations[USER_INFO], UserInfo)
-    except msgspec.DecodeError as error:
-        return f'the annotation {USER_INFO}: expected JSON as in {{"user": "a", "groups": ["b"]}}: {error}'
-    return ""
-
-
-def _is_listed(name: str, expressions: tuple[str, ...], *, if_empty: bool = False) -> bool:
-    """Whether an expression of the list is found in the name. Names that are too long to be matched are not listed."""
-    if not expressions:
-        return if_empty
-    return len(name) <= NAME_LENGTH_MAX and any(one.found_in(name) for one in _compile(expressions))
-
-
-@lru_cache(maxsize=32)
-def _compile(expressions: tuple[str, ...]) -> tuple[Expression, ...]:
-    return tuple(map(Expression, expressions))
 
 
 _T = TypeVar("_T")
 
 
-def _decode(raw: msgspec.Raw, kind: type[_T]) -> _T:
+def _decode(data: object, kind: type[_T]) -> _T:
+    """Return an object of the API server, or a part of one that was decoded already."""
     try:
-        return decode_object(raw, kind)
+        return decode_object(data, kind) if isinstance(data, msgspec.Raw) else msgspec.convert(data, kind)
     except msgspec.DecodeError as error:
         raise ReviewError(f"the object cannot be read: {error}") from None

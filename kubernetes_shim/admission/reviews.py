@@ -21,6 +21,8 @@ class RequestUser(Part, frozen=True):
 
     username: str = ""
     groups: list[str] = field(default_factory=list)
+    extra: dict[str, list[str]] = field(default_factory=dict)
+    """Facts that the authentication adds, such as the pod whose token it was."""
 
 
 class RequestKind(Part, frozen=True):

@@ -1,7 +1,6 @@
 """The configurations that make the API server call the webhooks.
 
-All fields are written, also those that have their default, so that the configuration in the API server can be compared
-with the wanted one. The names are those of YuniKorn's admission controller: whichever runs last has the webhooks.
+The names are those of YuniKorn's admission controller: whichever runs last has the webhooks.
 
 Not here: when they are written (`controller.py`).
 """
@@ -9,10 +8,13 @@ Not here: when they are written (`controller.py`).
 import base64
 from typing import Final
 
-import msgspec
 from msgspec import Struct
 
-from kubernetes_shim.objects import CONFIG_MAPS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Kind, WebhookConfiguration
+from kubernetes_shim.admission.policies import describe_template
+from kubernetes_shim.admission.registrations import Registration
+from kubernetes_shim.admission.users import WORKLOADS
+from kubernetes_shim.objects import CONFIG_MAPS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
+from kubernetes_shim.pods import USER_INFO
 from kubernetes_shim.settings import CONFIG_MAPS_READ
 
 MUTATE_PATH: Final = "/mutate"
@@ -21,6 +23,15 @@ HEALTH_PATH: Final = "/health"
 
 WEBHOOK_S_MAX: Final = 5
 """Seconds that the API server waits for an answer; then it continues as if there were no webhook."""
+
+
+_INFO: Final = f"?metadata.?annotations[?'{USER_INFO}']"
+_POD_DIFFERS: Final = f"object.{_INFO} != oldObject.{_INFO}"
+_TEMPLATE_DIFFERS: Final = f"({describe_template('object')}) != ({describe_template('oldObject')})"
+_USERS_MAY_CHANGE: Final = (
+    f"request.operation == 'CREATE' || (request.resource.resource == 'pods' ? {_POD_DIFFERS} : {_TEMPLATE_DIFFERS})"
+)
+"""Most updates change neither who a pod runs as nor a template; they do not wait for a webhook."""
 
 
 class Endpoint(Struct, frozen=True):
@@ -40,29 +51,7 @@ class Endpoint(Struct, frozen=True):
         return (self.service, name, f"{name}.svc")
 
 
-class Webhooks(Struct, frozen=True):
-    """A webhook configuration as it should be."""
-
-    kind: Kind[WebhookConfiguration]
-    name: str
-    webhooks: list[dict[str, object]]
-
-    def is_same(self, found: WebhookConfiguration) -> bool:
-        """Whether the API server has this configuration."""
-        return [msgspec.json.decode(one) for one in found.webhooks] == self.webhooks
-
-    def body(self) -> dict[str, object]:
-        """Return the whole object."""
-        kind = f"{'Mutating' if self.kind is MUTATING_WEBHOOKS else 'Validating'}WebhookConfiguration"
-        return {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": kind,
-            "metadata": {"name": self.name, "labels": {"app": "yunikorn"}},
-            "webhooks": self.webhooks,
-        }
-
-
-def describe_webhooks(endpoint: Endpoint, authorities: bytes) -> list[Webhooks]:
+def describe_webhooks(endpoint: Endpoint, authorities: bytes) -> list[Registration]:
     """Return the configurations for an endpoint whose certificate is by one of these authorities."""
     mutation = _describe(
         "admission-webhook.yunikorn.mutate-pods",
@@ -71,9 +60,10 @@ def describe_webhooks(endpoint: Endpoint, authorities: bytes) -> list[Webhooks]:
         authorities,
         {
             "apiGroups": ["", "apps", "batch"],
-            "resources": ["pods", "deployments", "replicasets", "statefulsets", "daemonsets", "jobs", "cronjobs"],
+            "resources": ["pods", "pods/status", *(one.plural for one in WORKLOADS)],
         },
     )
+    mutation["matchConditions"] = [{"name": "users-may-change", "expression": _USERS_MAY_CHANGE}]
     validation = _describe(
         "admission-webhook.yunikorn.validate-conf",
         endpoint,
@@ -84,11 +74,11 @@ def describe_webhooks(endpoint: Endpoint, authorities: bytes) -> list[Webhooks]:
     validation["namespaceSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": endpoint.namespace}}
     names = ", ".join(f"'{name}'" for name in CONFIG_MAPS_READ)
     validation["matchConditions"] = [{"name": "maps-that-are-read", "expression": f"request.name in [{names}]"}]
+    mutation["reinvocationPolicy"] = "Never"
+    prefix = "yunikorn-admission-controller"
     return [
-        Webhooks(
-            MUTATING_WEBHOOKS, "yunikorn-admission-controller-mutations", [{**mutation, "reinvocationPolicy": "Never"}]
-        ),
-        Webhooks(VALIDATING_WEBHOOKS, "yunikorn-admission-controller-validations", [validation]),
+        Registration(MUTATING_WEBHOOKS, f"{prefix}-mutations", "webhooks", [mutation]),
+        Registration(VALIDATING_WEBHOOKS, f"{prefix}-validations", "webhooks", [validation]),
     ]
 
 

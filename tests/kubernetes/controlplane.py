@@ -7,12 +7,13 @@ import ipaddress
 import ssl
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import httpx
 import yaml
@@ -108,14 +109,30 @@ class ControlPlane:
     def request(
         self, method: str, path: str, body: object = None, *, content_type: str = "application/json", user: str = ""
     ) -> Json:
-        """Send a request, as this user if there is one, and return the answer."""
-        headers = {"Content-Type": content_type}
-        if user:
-            headers |= {"Impersonate-User": user, "Impersonate-Group": "system:masters"}
-        answer = self._http.request(method, path, json=body, headers=headers)
+        """Send a request, as this user with all rights if there is one, and return the answer."""
+        groups = ("system:masters",) if user else ()
+        answer = self.send(method, path, body, content_type=content_type, user=user, groups=groups)
         assert answer.status_code < 300, f"{method} {path}: {answer.status_code} {answer.text}"
         found: Json = answer.json()
         return found
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        content_type: str = "application/json",
+        user: str = "",
+        groups: Sequence[str] = (),
+        extra: Mapping[str, str] | None = None,
+    ) -> httpx.Response:
+        """Send a request, as this user if there is one, whatever the answer is."""
+        headers = [("Content-Type", content_type)]
+        if user:
+            headers += [("Impersonate-User", user), *(("Impersonate-Group", group) for group in groups)]
+            headers += [(f"Impersonate-Extra-{quote(key, safe='')}", value) for key, value in (extra or {}).items()]
+        return self._http.request(method, path, json=body, headers=headers)
 
     def create(self, plural: str, body: Json, *, user: str = "") -> Json:
         return self.request("POST", _path(plural, body["metadata"].get("namespace", "")), body, user=user)

@@ -157,6 +157,58 @@ def configure(plane: ControlPlane, data: dict[str, str]) -> None:
         plane.request("PUT", "/api/v1/namespaces/default/configmaps/yunikorn-configs", body)
 
 
+REGISTRATIONS: Final = "/apis/admissionregistration.k8s.io/v1"
+ADMISSION: Final = "127.0.0.1:9089"
+
+
+class Admission:
+    """A process `yunishard k8s-admission`, which outlives none of its registrations."""
+
+    def __init__(self, plane: ControlPlane, folder: Path, namespace: str, *options: str) -> None:
+        self._log = folder / "admission.log"
+        words = ("k8s-admission", "--kubeconfig", str(plane.kubeconfig), "--namespace", namespace)
+        self._command = [sys.executable, "-P", "-c", MAIN, *words, "--listen", ADMISSION]
+        self._command += ["--url", f"https://{ADMISSION}", *options]
+        self.start()
+
+    def start(self) -> None:
+        """Start it, and wait until it serves."""
+        with self._log.open("a") as errors:
+            self.process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=errors, text=True)
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "serving admission webhooks on port 9089\n", self._log.read_text()
+
+    def stop(self) -> None:
+        self.process.terminate()
+        code = self.process.wait(20)
+        self.end()
+        assert code == 0, self._log.read_text()
+
+    def end(self) -> None:
+        """Kill the process if it still runs."""
+        self.process.kill()
+        self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+@contextmanager
+def run_admission(plane: ControlPlane, folder: Path, namespace: str, *options: str) -> Iterator[Admission]:
+    """Start an admission controller, whose settings are in this namespace; in the end, remove what it has created."""
+    admission = Admission(plane, folder, namespace, *options)
+    try:
+        yield admission
+        if admission.process.poll() is None:
+            admission.stop()
+    finally:
+        admission.end()
+        for plural in (
+            *("mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
+            *("validatingadmissionpolicybindings", "validatingadmissionpolicies"),
+        ):
+            plane.request("DELETE", f"{REGISTRATIONS}/{plural}")
+
+
 class Site:
     """Where one test works. Its pods run on its nodes only, by a label of theirs."""
 

@@ -1,20 +1,16 @@
 """The admission controller with a real API server, which calls it, and a real core, which validates configurations."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 
 from tests.deploy.system import FREE_PORTS, up
 from tests.kubernetes.controlplane import ControlPlane, Json, build_pod, eventually
-from tests.processes.system import MAIN
+from tests.kubernetes.system import run_admission
 
 NAMESPACE = "admission"
 DOMAIN = "yunikorn.apache.org/"
-LISTEN = "127.0.0.1:9089"
-WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
 SETTINGS = {
     "admissionController.filtering.processNamespaces": f"^{NAMESPACE}$",
     "admissionController.accessControl.systemUsers": "^admin$",
@@ -31,22 +27,12 @@ def controller(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) ->
     plane.create_namespace(NAMESPACE)
     plane.create("configmaps", {"metadata": {"name": "yunikorn-defaults", "namespace": NAMESPACE}, "data": SETTINGS})
     folder = tmp_path_factory.mktemp("controller")
-    command = [sys.executable, "-P", "-c", MAIN, "k8s-admission", "--kubeconfig", str(plane.kubeconfig)]
-    command += ["--namespace", NAMESPACE, "--listen", LISTEN, "--url", f"https://{LISTEN}", "--core"]
-    with up("--ephemeral", *FREE_PORTS, folder=folder) as core, (folder / "controller").open("w") as errors:
-        address = core.announced()["rest"]
-        with subprocess.Popen([*command, address], stdout=subprocess.PIPE, stderr=errors, text=True) as process:
-            try:
-                assert process.stdout is not None
-                assert process.stdout.readline() == "serving admission webhooks on port 9089\n"
-                eventually(lambda: create(plane, "probe")["spec"]["schedulerName"] == "yunikorn", what="never called")
-                yield
-                process.terminate()
-                assert process.wait(10) == 0
-            finally:
-                process.kill()
-                for kind in ("mutating", "validating"):
-                    plane.request("DELETE", f"{WEBHOOKS}/{kind}webhookconfigurations")
+    with (
+        up("--ephemeral", *FREE_PORTS, folder=folder) as core,
+        run_admission(plane, folder, NAMESPACE, "--core", core.announced()["rest"]),
+    ):
+        eventually(lambda: create(plane, "probe")["spec"]["schedulerName"] == "yunikorn", what="never called")
+        yield
 
 
 def create(plane: ControlPlane, name: str, **changes: object) -> Json:

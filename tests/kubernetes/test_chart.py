@@ -50,7 +50,7 @@ def path_of(found: Json) -> str:
     """The path of the collection of an object."""
     prefix = "/api/v1" if found["apiVersion"] == "v1" else f"/apis/{found['apiVersion']}"
     plural = f"{found['kind'].lower()}s".replace("ys", "ies")
-    is_global = found["kind"].startswith("Cluster") or found["kind"].endswith("WebhookConfiguration")
+    is_global = found["kind"].startswith("Cluster") or found["apiVersion"].startswith("admissionregistration")
     return f"{prefix}/{plural}" if is_global else f"{prefix}/namespaces/{NAMESPACE}/{plural}"
 
 

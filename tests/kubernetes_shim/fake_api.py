@@ -149,10 +149,12 @@ class FakeApi:
             self.remove(place.collection, place.name, place.namespace)
             return web.json_response(found)
         elif request.method == "PATCH":
-            version = body.get("metadata", {}).get("resourceVersion")
+            fields = {step["path"].strip("/"): step["value"] for step in body} if isinstance(body, list) else {}
+            version = fields.pop("metadata/resourceVersion", None) if fields else _version_of(body)
             if version and version != found["metadata"]["resourceVersion"]:
                 return _refuse(409, "Conflict")
-            _merge(found, body)
+            found.update(fields)  # a JSON patch replaces whole fields
+            _merge(found, {} if fields else body)
         if request.method != "GET":
             self.put(place.collection, found)
         return web.json_response(found, status=201 if place.subresource == "binding" else 200)
@@ -193,6 +195,11 @@ class FakeApi:
 
 def _refuse(status: int, reason: str) -> web.Response:
     return web.json_response({"kind": "Status", "code": status, "reason": reason, "message": reason}, status=status)
+
+
+def _version_of(body: Json) -> str | None:
+    found: str | None = body.get("metadata", {}).get("resourceVersion")
+    return found
 
 
 def _merge(into: Json, patch: Json) -> None:

@@ -82,7 +82,7 @@ def test_an_annotation_with_too_many_values_is_refused() -> None:
 def test_few_unknown_keys_are_named_and_shortened() -> None:
     found = list_unknown_keys(json.dumps({"x" * 100 + str(number): 0 for number in range(10)}), UserInfo)
     assert len(found) == UNKNOWN_KEYS_MAX + 1
-    assert found[0] == f"'{'x' * KEY_LENGTH_MAX}' is ignored: known are user, groups"
+    assert found[0] == f"'{'x' * KEY_LENGTH_MAX}' is ignored: known are user, groups, pod"
     assert found[-1] == "and 7 more"
 
 

@@ -1,7 +1,12 @@
 import json
+import re
+
+import pytest
 
 from kubernetes_shim.actions import BindPod, SendApplications
-from kubernetes_shim.objects import NAMESPACES, PODS, Namespace, ObjectMeta, Pod
+from kubernetes_shim.applications import restart
+from kubernetes_shim.objects import CONFIG_MAPS, NAMESPACES, PODS, ConfigMap, Namespace, ObjectMeta, Pod
+from kubernetes_shim.pods import is_placeholder
 from kubernetes_shim.state import ApplicationState, TaskState
 from tests.kubernetes_shim.shim_builders import make_pod
 from tests.kubernetes_shim.shim_world import World, with_nodes
@@ -257,3 +262,160 @@ def test_the_rejection_of_an_ask_from_before_a_report_changes_nothing() -> None:
     assert all(one.is_in_core and one.state is TaskState.SCHEDULING for one in world.state.tasks.values())
     world.settle()
     world.check()
+
+
+# Users ----------------------------------------------------------------------------------------------------------------
+
+
+def user_pod(name: str, user: str = "", *, creator: str = "", namespace: str = "default", app: str = "app") -> Pod:
+    """A pod of this user, for whom the admission controller vouches, that this pod has created."""
+    info = {"user": user, "groups": ["staff"], **({"pod": f"uid-{creator}"} if creator else {})}
+    marks = {f"{Y}user.info": json.dumps(info)} if user else {}
+    return make_pod(name, labels={f"{Y}app-id": app, "queue": "root.a"}, annotations=marks, namespace=namespace)
+
+
+ACCOUNT = "system:serviceaccount:default:spark"
+SUFFIXED = "app-<suffix>"
+
+
+@pytest.mark.parametrize(
+    ("pods", "settings", "expected"),
+    [
+        pytest.param([user_pod("a", "sue"), user_pod("b", "sue")], {}, ["sue app", "sue app"], id="one user"),
+        pytest.param(
+            [user_pod("a", "sue"), user_pod("b", "sue", namespace="other")],
+            {},
+            ["sue app", "sue app"],
+            id="one user in two namespaces",
+        ),
+        pytest.param([user_pod("a", "sue"), user_pod("b", "tim")], {}, ["sue app", f"tim {SUFFIXED}"], id="two users"),
+        pytest.param(
+            [user_pod("a", "sue"), user_pod("b")], {}, ["sue app", f"nobody {SUFFIXED}"], id="a pod without a user"
+        ),
+        pytest.param([user_pod("a"), user_pod("b")], {}, ["nobody app", "nobody app"], id="nobody"),
+        pytest.param(
+            [user_pod("a"), user_pod("b", "nobody")], {}, ["nobody app", "nobody app"], id="nobody, as vouched"
+        ),
+        pytest.param(
+            [user_pod("a"), user_pod("b", namespace="other")],
+            {},
+            ["nobody app", f"nobody {SUFFIXED}"],
+            id="nobody in two namespaces",
+        ),
+        pytest.param(
+            [user_pod("a", "sue"), user_pod("b", ACCOUNT, creator="a"), user_pod("c", ACCOUNT, creator="b")],
+            {},
+            ["sue app"] * 3,
+            id="pods that a pod of the application creates",
+        ),
+        pytest.param(
+            [user_pod("a", "sue"), user_pod("x", "tim", app="x"), user_pod("b", ACCOUNT, creator="x")],
+            {},
+            ["sue app", "tim x", f"{ACCOUNT} {SUFFIXED}"],
+            id="pods that a pod of another application creates",
+        ),
+        pytest.param(
+            [user_pod("a", "sue"), user_pod("b", ACCOUNT, creator="gone"), user_pod("c", ACCOUNT)],
+            {},
+            ["sue app", f"{ACCOUNT} {SUFFIXED}", f"{ACCOUNT} {SUFFIXED}"],
+            id="pods of a service account that no pod of the application creates",
+        ),
+        pytest.param(
+            [user_pod("a", "sue"), user_pod("b", ACCOUNT, creator="a", namespace="other")],
+            {},
+            ["sue app", f"{ACCOUNT} {SUFFIXED}"],
+            id="pods of another namespace",
+        ),
+        pytest.param(
+            [user_pod("a", "sue"), user_pod("b", "tim"), user_pod("c", namespace="other")],
+            {"admissionController.accessControl.bypassAuth": "true"},
+            ["sue app"] * 3,
+            id="where nothing vouches for users",
+        ),
+    ],
+)
+def test_pods_run_only_in_an_application_of_their_user(
+    pods: list[Pod], settings: dict[str, str], expected: list[str]
+) -> None:
+    world = with_nodes("n1")
+    maps = ConfigMap(metadata=ObjectMeta(name="yunikorn-configs"), data=settings)
+    world.shim.handle_object(CONFIG_MAPS, "added", maps, world.now)
+    for pod in pods:
+        world.api.set_pod(pod)
+    world.settle()
+    world.check()
+    found = []
+    for pod in pods:
+        application = world.core.applications[world.core.allocations[pod.metadata.uid].application_id]
+        name = re.sub("-[0-9a-f]{8}$", "-<suffix>", application.application_id)
+        found.append(f"{application.user.name} {name}")
+    assert found == expected
+
+
+def test_a_pod_is_told_the_application_that_it_has_instead_of_one_of_another_user() -> None:
+    world = with_nodes("n1")
+    for pod in (user_pod("a", "sue"), user_pod("b", "tim")):
+        world.api.set_pod(pod)
+    world.settle()
+    application = world.state.tasks["uid-b"].application_id
+    (note,) = [one.note for one in world.events if one.type == "Warning"]
+    assert note == f"the application id app is in use by another user: this pod is in application {application}"
+
+
+def test_an_application_stays_one_when_the_user_who_had_its_id_is_gone() -> None:
+    world = with_nodes("n1")
+    for pod in (user_pod("a", "sue"), user_pod("b", "tim")):
+        world.api.set_pod(pod)
+    world.settle()
+    squatted = world.state.tasks["uid-b"].application_id
+    world.api.remove_pod("uid-a")
+    world.settle()
+    world.pass_time(31)
+    world.api.set_pod(user_pod("c", "tim"))
+    world.settle()
+    assert {one.application_id for one in world.state.tasks.values()} == {squatted}
+    world.start_shim()
+    world.settle()
+    world.check()
+    assert {one.application_id for one in world.state.tasks.values()} == {"app"}
+
+
+def test_an_id_with_the_suffix_of_another_user_does_not_take_it() -> None:
+    world = with_nodes("n1")
+    for pod in (user_pod("a", "sue"), user_pod("b", "tim")):
+        world.api.set_pod(pod)
+    world.settle()
+    squatted = world.state.tasks["uid-b"].application_id
+    world = with_nodes("n1")
+    for pod in (user_pod("x", "sue", app=squatted), user_pod("a", "sue"), user_pod("b", "tim")):
+        world.api.set_pod(pod)
+    world.settle()
+    users = {one.application_id: one.user.name for one in world.core.applications.values()}
+    assert len(users) == 3
+    assert users[world.state.tasks["uid-b"].application_id] == "tim"
+
+
+def test_an_application_that_is_submitted_again_keeps_its_user() -> None:
+    world = with_nodes("n1")
+    for pod in (user_pod("a", "sue"), user_pod("b", ACCOUNT, creator="a")):
+        world.api.set_pod(pod)
+    world.settle()
+    world.api.remove_pod("uid-a")
+    world.settle()
+    restart(world.state, world.state.applications["app"])
+    world.take()
+    (request,) = [one.request for one in world.state.applications.values()]
+    assert (request.ugi.user, request.ugi.groups) == ("sue", ["staff"])
+
+
+def test_placeholders_have_the_user_of_their_application_whatever_the_task_group_says() -> None:
+    stolen = {f"{Y}user.info": '{"user":"boss"}'}
+    group = {"name": "g", "minMember": 2, "minResource": {"cpu": "1"}, "annotations": stolen}
+    world = with_nodes("n1", cpu="1")
+    marks = {f"{Y}task-groups": json.dumps([group]), f"{Y}task-group-name": "g", f"{Y}user.info": '{"user":"sue"}'}
+    world.api.set_pod(make_pod(labels={f"{Y}app-id": "app", "queue": "root.a"}, annotations=marks))
+    world.settle()
+    world.check()
+    placeholders = [one.metadata.annotations for one in world.api.pods.values() if is_placeholder(one)]
+    assert [one[f"{Y}user.info"] for one in placeholders] == ['{"user":"sue"}'] * 2
+    assert [one.application_id for one in world.core.applications.values()] == ["app"]

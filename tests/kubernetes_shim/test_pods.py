@@ -71,8 +71,10 @@ def test_the_user_comes_from_the_annotation(info: str, user: str, groups: list[s
     assert find_user(pod) == UserGroupInformation(user=user, groups=groups)
 
 
-def test_without_the_annotation_a_label_names_the_user() -> None:
-    assert find_user(make_pod(labels={f"{Y}username": "bob"})).user == "bob"
+def test_without_the_annotation_a_label_names_the_user_if_the_settings_say_so() -> None:
+    pod = make_pod(labels={f"{Y}username": "bob"})
+    assert find_user(pod, reads_label=True).user == "bob"
+    assert find_user(pod).user == "nobody"
     assert find_user(make_pod()).user == "nobody"
 
 

@@ -190,6 +190,9 @@ def test_a_setting_that_needs_a_restart_is_logged_once() -> None:
 
 def test_after_a_restart_an_application_is_that_of_its_first_real_pod() -> None:
     shim = Shim(Settings())
+    labels_count = {"admissionController.accessControl.bypassAuth": "true"}
+    maps = ConfigMap(metadata=ObjectMeta(name="yunikorn-configs"), data=labels_count)
+    shim.handle_object(CONFIG_MAPS, "added", maps, 0)
     labels, marks = {"yunikorn.apache.org/app-id": "a"}, {"yunikorn.apache.org/task-group-name": "g"}
     pods = [
         make_pod("held", labels=labels, annotations={**marks, PLACEHOLDER: "true"}, created="2026-01-31T12:00:01Z"),

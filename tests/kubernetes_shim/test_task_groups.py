@@ -3,6 +3,7 @@ import json
 import pytest
 
 from common.messages import INT64_MAX
+from common.rm_messages import AddApplicationRequest, UserGroupInformation
 from kubernetes_shim.task_groups import (
     GangParameters,
     TaskGroupsError,
@@ -83,7 +84,7 @@ def test_pairs_of_gang_parameters_that_cannot_be_read_are_skipped(text: str, par
             {"user.info": '{"usr": "sue", "x": 1}'},
             [
                 "annotation Y/user.info: 'usr' is ignored: did you mean 'user'?",
-                "annotation Y/user.info: 'x' is ignored: known are user, groups",
+                "annotation Y/user.info: 'x' is ignored: known are user, groups, pod",
             ],
         ),
         (
@@ -151,7 +152,8 @@ def test_a_placeholder_has_the_constraints_of_its_group_and_belongs_to_the_origi
         annotations=marks, spec={"priorityClassName": "high", "imagePullSecrets": [{"name": "s"}]}, namespace="ns"
     )
     (group,) = read_task_groups(origin)
-    body = build_placeholder("tg-1", "app", "root.a", group, origin, "pause:1")
+    request = AddApplicationRequest(queue_name="root.a", ugi=UserGroupInformation(user="sue", groups=["dev"]))
+    body = build_placeholder("tg-1", "app", request, group, origin, "pause:1")
     assert body["metadata"] == {
         "name": "tg-1",
         "namespace": "ns",
@@ -160,6 +162,7 @@ def test_a_placeholder_has_the_constraints_of_its_group_and_belongs_to_the_origi
             **marks,
             "internal.yunikorn.apache.org/placeholder": "true",
             f"{Y}task-group-name": "g",
+            f"{Y}user.info": '{"user":"sue","groups":["dev"]}',
         },
         "ownerReferences": [
             {

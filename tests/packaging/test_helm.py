@@ -18,6 +18,8 @@ import yaml
 from common.settings import SETTINGS
 from deploy.settings import resolve_settings
 from kubernetes_shim.admission.controller import SECRET
+from kubernetes_shim.admission.policies import describe_policies
+from kubernetes_shim.admission.users import Access
 from kubernetes_shim.admission.webhooks import Endpoint, describe_webhooks
 from kubernetes_shim.command import LEASE_DEFAULT
 from kubernetes_shim.settings import CONFIG_MAPS_READ, AdmissionSettings, read_settings
@@ -275,11 +277,50 @@ def test_names_are_those_that_the_settings_and_the_admission_controller_have(def
     assert f"Secret/{SECRET}" in defaults
     (rule, _) = (one for one in defaults["Role/yunishard-shim"]["rules"] if one["resources"] == ["leases"])
     assert rule["resourceNames"] == [LEASE_DEFAULT]
-    for wanted in describe_webhooks(Endpoint(NAMESPACE, settings.service_name), b""):
+    registrations = [*describe_webhooks(Endpoint(NAMESPACE, settings.service_name), b""), *describe_policies(Access())]
+    for wanted in registrations:
         assert f"{wanted.body()['kind']}/{wanted.name}" in defaults
         rules = defaults["ClusterRole/yunishard-admission"]["rules"]
-        (rule,) = [one for one in rules if one["resources"] == [wanted.kind.plural]]
+        (rule,) = [one for one in rules if wanted.kind.plural in one["resources"]]
         assert rule["resourceNames"] == [wanted.name]
+
+
+ACCESS: Final = "admissionController.accessControl."
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"systemUsers": ""},
+        {"systemUsers": r"^system:serviceaccount:(kube-system|ops):, ^a\.b$"},
+        {"externalUsers": '^"alice<&>"$,^bob$', "externalGroups": "^ops$, ^admins$"},
+        {"trustControllers": "false", "externalUsers": "^bob$"},
+        {"bypassAuth": "true"},
+    ],
+    ids=str,
+)
+def test_the_policy_of_the_chart_is_the_one_that_the_admission_controller_writes(
+    settings: dict[str, str], tmp_path: Path
+) -> None:
+    values = {f"{ACCESS}{key}": value for key, value in settings.items()}
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump({"config": values}))
+    objects = render(files=[file])
+    (option,) = [one for one in find_containers(objects)["admission"]["args"] if one.startswith("--shim-user=")]
+    account = f"system:serviceaccount:{NAMESPACE}:yunishard-shim"
+    assert option == f"--shim-user={account}"
+    for wanted in describe_policies(Access(read_settings([values]).admission, account)):
+        assert objects[f"{wanted.body()['kind']}/{wanted.name}"]["spec"] == wanted.content
+
+
+def test_without_an_admission_controller_nothing_vouches_for_users() -> None:
+    def read(*values: str) -> bool:
+        return read_settings([render(*values)["ConfigMap/yunikorn-defaults"]["data"]]).admission.bypass_auth
+
+    assert not read()
+    assert read("admission.enabled=false")
+    assert not read("admission.enabled=false", rf"config.{ACCESS.replace('.', chr(92) + '.')}bypassAuth=false")
 
 
 def test_every_role_is_bound_to_a_service_account_that_pods_use(objects: dict[str, Object]) -> None:

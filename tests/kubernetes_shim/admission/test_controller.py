@@ -18,6 +18,7 @@ from aiohttp import web
 
 from kubernetes_shim.admission import controller
 from kubernetes_shim.admission.controller import BODY_BYTES_MAX, SECRET, AdmissionController, Options
+from kubernetes_shim.admission.policies import NAME as POLICY
 from kubernetes_shim.client import KubernetesClient, find_cause
 from kubernetes_shim.metrics import ListenFailed
 from kubernetes_shim.settings import SettingsError
@@ -26,6 +27,7 @@ from tests.kubernetes_shim.fake_api import Answer, FakeApi, Json, serve_fake_api
 SECRETS = "api/v1/secrets"
 CONFIG_MAPS = "api/v1/configmaps"
 WEBHOOKS = "apis/admissionregistration.k8s.io/v1"
+POLICIES = f"{WEBHOOKS}/validatingadmissionpolicies"
 MUTATIONS = f"{WEBHOOKS}/mutatingwebhookconfigurations"
 
 
@@ -165,7 +167,7 @@ def test_a_second_controller_uses_the_authorities_of_the_first_one() -> None:
             assert world.bundle() == written
             assert await world.mutate()
         writes = [one for one in world.api.requests if not one.startswith("GET")]
-        assert len(writes) == 3  # the secret and both configurations, once
+        assert len(writes) == 5  # the secret, both configurations, the policy and its binding, once
 
     play(test)
 
@@ -225,6 +227,42 @@ def test_namespaces_and_settings_are_followed(caplog: pytest.LogCaptureFixture) 
             api.remove("api/v1/namespaces", "dev")
             await until(lambda: not found._namespaces)
             assert await world.mutate() != []
+
+    play(test)
+
+
+def test_the_policy_follows_the_settings_at_once_and_what_others_have_changed() -> None:
+    async def test(world: World) -> None:
+        def read() -> str:
+            (found,) = world.api.objects[POLICIES].values()
+            return str(found["spec"]["matchConditions"])
+
+        async with running(world):
+            await until(lambda: len(world.api.watches) == 3)
+            assert "kube-system" in read()
+            put_settings(world.api, **{"admissionController.accessControl.externalUsers": "^carol$"})
+            await until(lambda: "^carol$" in read())
+            (found,) = world.api.objects[POLICIES].values()
+            found["spec"]["paramKind"] = {"kind": "ConfigMap"}
+            put_settings(world.api, **{"admissionController.accessControl.externalUsers": "^dave$"})
+            await until(lambda: "^dave$" in read())
+            assert "paramKind" not in found["spec"]
+            (binding,) = world.api.objects[f"{POLICIES[:-3]}ybindings"].values()
+            assert binding["spec"] == {"policyName": POLICY, "validationActions": ["Deny"]}
+
+    play(test)
+
+
+@pytest.mark.parametrize("status", [403, 404, 422])
+def test_an_api_server_that_does_not_take_the_policy_hinders_nobody(
+    status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(world: World) -> None:
+        body = {"code": status, "reason": "Refused", "message": "no policies"}
+        world.api.answers.append(Answer("POST", "validatingadmissionpolicies", status, body))
+        async with running(world):
+            assert await world.mutate()
+        assert f"the policy {POLICY} cannot be written: {status} Refused: no policies" in caplog.text
 
     play(test)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from kubernetes_shim.admission.mutations import Surroundings, review
 from kubernetes_shim.admission.reviews import (
@@ -16,6 +17,7 @@ from kubernetes_shim.admission.reviews import (
     ReviewError,
     Verdict,
 )
+from kubernetes_shim.admission.users import CREATOR, WORKLOADS, Workload
 from kubernetes_shim.objects import Namespace, ObjectMeta, PriorityClass
 from kubernetes_shim.settings import AdmissionSettings
 
@@ -139,6 +141,15 @@ def test_generated_ids_fit_into_a_label() -> None:
 
 def test_pods_of_the_scheduler_itself_stay_as_they_are() -> None:
     assert review(request("Pod", pod({"app": "yunikorn"})), surroundings()) == Verdict()
+
+
+@pytest.mark.parametrize(("labels", "namespace"), [({"app": "yunikorn"}, "dev"), ({}, "kube-system")])
+def test_a_pod_that_names_the_scheduler_itself_gets_only_its_user(labels: dict[str, str], namespace: str) -> None:
+    created = pod({**labels, f"{Y}username": "bob"}, {"a": "b"})
+    created["spec"] = {"schedulerName": "yunikorn"}
+    assert patch_of(review(request("Pod", created, namespace=namespace), surroundings())) == [
+        {"op": "add", "path": "/metadata/annotations", "value": {"a": "b", f"{Y}user.info": ALICE_INFO}}
+    ]
 
 
 @pytest.mark.parametrize(
@@ -265,6 +276,48 @@ def test_a_user_without_groups_has_none_in_the_annotation() -> None:
     assert annotations_of(found)["user.info"] == '{"user":"zed"}'
 
 
+def test_a_user_who_is_named_by_itself_is_written_anew() -> None:
+    for text in (
+        '{"user":"alice"}',
+        '{"user":"alice","groups":["admins"],"pod":"boss"}',
+        '{"user":"bob","user":"alice"}',
+    ):
+        found = review(request("Pod", pod({}, {f"{Y}user.info": text})), surroundings())
+        assert annotations_of(found)["user.info"] == ALICE_INFO
+        created = {"spec": {"template": {"metadata": {"annotations": {f"{Y}user.info": text}}}}}
+        (step,) = patch_of(review(request("Job", created), surroundings()))
+        assert step["value"] == {f"{Y}user.info": ALICE_INFO}
+
+
+def test_the_shim_may_name_the_user_of_an_application() -> None:
+    shim = RequestUser("system:serviceaccount:yunikorn:yunishard-shim")
+    assert refusal_for(shim, BOB)
+    around = replace(surroundings(), shim_user=shim.username)
+    assert not review(request("Pod", pod({}, BOB), user=shim), around).refusal
+    assert review(request("Pod", pod({}, BOB), user=RequestUser("")), around).refusal
+
+
+@pytest.mark.parametrize(
+    ("user", "expected"),
+    [
+        (RequestUser('a"\\b', ["é"]), '{"user":"a\\"\\\\b","groups":["é"]}'),
+        (RequestUser("a\nb"), '{"user":"nobody"}'),
+        (RequestUser("a", ["b\x01"]), '{"user":"nobody"}'),
+        (RequestUser("a", [], {CREATOR: ["u-1"]}), '{"user":"a","pod":"u-1"}'),
+        (RequestUser("a", ["b"], {CREATOR: ["u-1"]}), '{"user":"a","groups":["b"],"pod":"u-1"}'),
+        (RequestUser("a", [], {CREATOR: ["u-1", "u-2"]}), '{"user":"a"}'),
+        (RequestUser("a", [], {CREATOR: ['"']}), '{"user":"a"}'),
+    ],
+)
+def test_the_annotation_has_the_user_the_groups_and_the_pod_that_sent_the_request(
+    user: RequestUser, expected: str
+) -> None:
+    found = review(request("Pod", pod(), user=user), surroundings())
+    assert annotations_of(found)["user.info"] == expected
+    again = review(request("Pod", pod({}, {f"{Y}user.info": expected}), user=user), surroundings())
+    assert "user.info" not in annotations_of(again) or annotations_of(again)["user.info"] == expected
+
+
 def test_a_user_is_checked_before_everything_else() -> None:
     bypassed = surroundings(bypass_namespaces=("dev",))
     assert review(request("Pod", pod({"app": "yunikorn"}, BOB)), bypassed).refusal
@@ -285,7 +338,7 @@ def test_the_user_of_a_pod_cannot_change() -> None:
 # Workloads ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["DaemonSet", "Deployment", "Job", "ReplicaSet", "StatefulSet"])
+@pytest.mark.parametrize("kind", [one.kind for one in WORKLOADS if len(one.path) == 2])
 def test_a_workload_gets_the_user_in_its_template(kind: str) -> None:
     created = {"spec": {"template": {"metadata": {"annotations": {"a": "b"}}}}}
     assert patch_of(review(request(kind, created), surroundings())) == [
@@ -303,6 +356,11 @@ def test_the_template_of_a_cron_job_is_deeper() -> None:
     assert found["path"] == "/spec/jobTemplate/spec/template/metadata/annotations"
 
 
+def test_a_template_of_its_own_is_a_workload() -> None:
+    (found,) = patch_of(review(request("PodTemplate", {"template": {"metadata": {}}}), surroundings()))
+    assert found["path"] == "/template/metadata/annotations"
+
+
 def test_a_template_without_metadata_gets_some() -> None:
     assert patch_of(review(request("Job", {"spec": {"template": {}}}), surroundings())) == [
         {"op": "add", "path": "/spec/template/metadata", "value": {"annotations": {f"{Y}user.info": ALICE_INFO}}}
@@ -315,23 +373,91 @@ def test_replica_sets_of_controllers_have_the_user_of_their_deployment() -> None
     assert review(request("Job", created, user=CONTROLLER), surroundings()).patch
 
 
+def test_a_controller_vouches_only_for_the_user_in_a_template() -> None:
+    """Otherwise pods from before, and those of a template without a user, would run as the controller."""
+    owned = {"ownerReferences": [{"kind": "CronJob", "name": "c", "uid": "1"}]}
+    created = {"metadata": owned, "spec": {"template": {"metadata": {}}}}
+    assert review(request("Job", created, user=CONTROLLER), surroundings()) == Verdict()
+    found = review(request("Pod", {"metadata": owned, "spec": {}}, user=CONTROLLER), surroundings())
+    assert annotations_of(found)["user.info"] == '{"user":"nobody"}'
+    found = review(request("Pod", {"metadata": owned, "spec": {}}), surroundings())
+    assert annotations_of(found)["user.info"] == ALICE_INFO
+    untrusted = surroundings(trust_controllers=False)
+    found = review(request("Pod", {"metadata": owned, "spec": {}}, user=CONTROLLER), untrusted)
+    assert "job-controller" in annotations_of(found)["user.info"]
+
+
 @pytest.mark.parametrize("settings", [{"bypass_namespaces": ("dev",)}, {"process_namespaces": ("prod",)}])
 def test_workloads_of_other_namespaces_stay_as_they_are(settings: dict[str, Any]) -> None:
     created = {"spec": {"template": {"metadata": {}}}}
     assert review(request("Job", created), surroundings(**settings)) == Verdict()
 
 
-def test_a_changed_workload_may_not_get_another_user() -> None:
-    def template(info: dict[str, str]) -> dict[str, object]:
-        return {"spec": {"template": {"metadata": {"annotations": info}}}}
+ALICE_OF_OLD = '{"user":"alice"}'
+BOSS = '{"user":"boss"}'
+REFUSED = "refused"
 
-    def change(old: dict[str, str], new: dict[str, str], **settings: Any) -> Verdict:
-        changed = request("Deployment", template(new), old=template(old), operation="UPDATE")
-        return review(changed, surroundings(**settings))
 
-    assert "may not set the annotation" in change({}, BOB).refusal
-    assert change({}, BOB, external_users=("alice",)) == Verdict()
-    assert change(BOB, BOB) == change(BOB, {}) == change({}, {"a": "b"}) == Verdict()
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda one: one.kind)
+@pytest.mark.parametrize(
+    ("old", "new", "is_changed", "settings", "expected"),
+    [
+        # A template that stays as it is keeps its user, also if the client leaves it out.
+        (BOSS, BOSS, False, {}, BOSS),
+        (BOSS, None, False, {}, BOSS),
+        (None, None, False, {}, None),
+        # A user who changes a template becomes its user.
+        (BOSS, BOSS, True, {}, ALICE_INFO),
+        (BOSS, None, True, {}, ALICE_INFO),
+        (None, None, True, {}, ALICE_INFO),
+        (ALICE_OF_OLD, ALICE_OF_OLD, True, {}, ALICE_INFO),
+        (BOSS, ALICE_INFO, False, {}, ALICE_INFO),
+        (BOSS, ALICE_OF_OLD, False, {}, ALICE_INFO),
+        # Nobody names another user.
+        (None, BOSS, False, {}, REFUSED),
+        (ALICE_INFO, BOSS, True, {}, REFUSED),
+        (BOSS, "x", False, {}, REFUSED),
+        # Those who may create pods for other users may change templates for them.
+        (BOSS, BOSS, True, {"external_users": ("alice",)}, BOSS),
+        (BOSS, None, True, {"external_groups": ("^ops$",)}, BOSS),
+        (None, BOSS, True, {"external_users": ("alice",)}, BOSS),
+        (None, None, True, {"external_users": ("alice",)}, None),
+        (None, "x", True, {"external_users": ("alice",)}, REFUSED),
+        (BOSS, BOSS, True, {"system_users": ("alice",)}, BOSS),
+        (BOSS, BOSS, True, {"system_users": ("alice",), "trust_controllers": False}, ALICE_INFO),
+        # Elsewhere no user is set, but one that was set does not stay.
+        (None, None, True, {"bypass_namespaces": ("dev",)}, None),
+        (BOSS, BOSS, True, {"bypass_namespaces": ("dev",)}, ALICE_INFO),
+        (None, BOSS, True, {"bypass_auth": True}, BOSS),
+        (BOSS, None, True, {"bypass_auth": True}, None),
+    ],
+)
+def test_a_changed_template_has_the_user_who_changed_it(
+    workload: Workload, old: str | None, new: str | None, *, is_changed: bool, settings: dict[str, Any],
+    expected: str | None,
+) -> None:  # fmt: skip
+    def build(info: str | None, image: str) -> dict[str, Any]:
+        annotations = {} if info is None else {f"{Y}user.info": info}
+        found: dict[str, Any] = {"metadata": {"annotations": annotations}, "spec": {"image": image}}
+        for name in reversed(workload.path):
+            found = {name: found}
+        return found
+
+    changed = request(workload.kind, build(new, "b" if is_changed else "a"), old=build(old, "a"), operation="UPDATE")
+    verdict = review(changed, surroundings(**settings))
+    if expected == REFUSED:
+        assert verdict.refusal
+        return
+    patch = patch_of(verdict)
+    assert (patch[0]["value"][f"{Y}user.info"] if patch else new) == expected
+    assert all(one["path"] == "/".join(["", *workload.path, "metadata", "annotations"]) for one in patch)
+
+
+def test_a_workload_without_a_template_is_left_to_the_api_server() -> None:
+    for found in ({}, {"spec": None}, {"spec": {"template": None}}, {"spec": []}):
+        assert (
+            review(request("ReplicationController", found, operation="UPDATE", old=found), surroundings()) == Verdict()
+        )
 
 
 def test_a_template_with_a_user_stays_as_it_is() -> None:

@@ -6,7 +6,7 @@ import json
 import msgspec
 
 from kubernetes_shim.admission.webhooks import Endpoint, describe_webhooks
-from kubernetes_shim.objects import WebhookConfiguration
+from kubernetes_shim.objects import AdmissionRules
 
 SERVICE = Endpoint("yunikorn", "hooks")
 
@@ -20,14 +20,14 @@ def test_a_service_has_the_names_by_which_it_is_called() -> None:
 
 def test_a_failed_webhook_hinders_nobody() -> None:
     for one in describe_webhooks(SERVICE, b"ca"):
-        (webhook,) = one.webhooks
+        (webhook,) = one.content
         assert (webhook["failurePolicy"], webhook["sideEffects"]) == ("Ignore", "None")
 
 
 def test_the_webhooks_are_called_for_pods_workloads_and_our_config_maps() -> None:
     mutations, validations = describe_webhooks(SERVICE, b"ca")
     assert mutations.body()["kind"] == "MutatingWebhookConfiguration"
-    (webhook,) = mutations.webhooks
+    (webhook,) = mutations.content
     assert webhook["clientConfig"] == {
         "caBundle": base64.b64encode(b"ca").decode(),
         "service": {"namespace": "yunikorn", "name": "hooks", "path": "/mutate", "port": 443},
@@ -36,27 +36,30 @@ def test_the_webhooks_are_called_for_pods_workloads_and_our_config_maps() -> Non
         {
             "apiGroups": ["", "apps", "batch"],
             "apiVersions": ["v1"],
-            "resources": ["pods", "deployments", "replicasets", "statefulsets", "daemonsets", "jobs", "cronjobs"],
+            "resources": [
+                *("pods", "pods/status", "replicationcontrollers", "podtemplates", "deployments", "replicasets"),
+                *("statefulsets", "daemonsets", "jobs", "cronjobs"),
+            ],
             "operations": ["CREATE", "UPDATE"],
             "scope": "*",
         }
     ]
     assert validations.body()["kind"] == "ValidatingWebhookConfiguration"
-    (webhook,) = validations.webhooks
+    (webhook,) = validations.content
     assert webhook["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "yunikorn"}}
     (condition,) = webhook["matchConditions"]  # type: ignore[misc]
     assert condition["expression"] == "request.name in ['yunikorn-defaults', 'yunikorn-configs']"
 
 
 def test_an_address_replaces_the_service() -> None:
-    (webhook,) = describe_webhooks(Endpoint("a", "b", "https://10.0.0.1:9089"), b"")[1].webhooks
+    (webhook,) = describe_webhooks(Endpoint("a", "b", "https://10.0.0.1:9089"), b"")[1].content
     assert webhook["clientConfig"] == {"caBundle": "", "url": "https://10.0.0.1:9089/validate-conf"}
 
 
 def test_a_difference_of_any_field_is_seen() -> None:
     wanted = describe_webhooks(SERVICE, b"ca")[0]
-    same = msgspec.json.decode(json.dumps(wanted.body()), type=WebhookConfiguration)
+    same = msgspec.json.decode(json.dumps(wanted.body()), type=AdmissionRules)
     assert wanted.is_same(same)
     for other in (describe_webhooks(SERVICE, b"cb")[0], describe_webhooks(Endpoint("yunikorn", "b"), b"ca")[0]):
         assert not other.is_same(same)
-    assert not wanted.is_same(WebhookConfiguration())
+    assert not wanted.is_same(AdmissionRules())

@@ -7,6 +7,37 @@
 {{- if and (kindIs "float64" .) (eq . (floor .)) }}{{ printf "%.0f" . }}{{ else }}{{ toString . }}{{ end }}
 {{- end }}
 
+{{- /* The user of the shim, for whom the settings make no exception. */ -}}
+{{- define "yunishard.shimUser" -}}
+system:serviceaccount:{{ .Release.Namespace }}:{{ .Release.Name }}-shim
+{{- end }}
+
+{{- /* The expression for whether who sends a request may name another user, by the settings of the chart. */ -}}
+{{- define "yunishard.trusted" -}}
+{{- $config := .Values.config }}
+{{- $key := "admissionController.accessControl." }}
+{{- $true := list "1" "t" "T" "TRUE" "true" "True" }}
+{{- if has (toString (index $config (printf "%sbypassAuth" $key))) $true }}true{{ else }}
+{{- $trust := "true" }}
+{{- if hasKey $config (printf "%strustControllers" $key) }}{{ $trust = toString (index $config (printf "%strustControllers" $key)) }}{{ end }}
+{{- $controllers := ternary "" "request.resource.resource == 'replicasets' && " (has $trust $true) }}
+{{- $all := list }}
+{{- $systemUsers := "^system:serviceaccount:kube-system:" }}
+{{- if hasKey $config (printf "%ssystemUsers" $key) }}{{ $systemUsers = index $config (printf "%ssystemUsers" $key) }}{{ end }}
+{{- range splitList "," $systemUsers }}{{ with trim . }}
+{{- $all = append $all (printf "%srequest.userInfo.?username.orValue('').matches(%s)" $controllers (mustToRawJson .)) }}
+{{- end }}{{ end }}
+{{- range splitList "," (index $config (printf "%sexternalUsers" $key) | default "") }}{{ with trim . }}
+{{- $all = append $all (printf "request.userInfo.?username.orValue('').matches(%s)" (mustToRawJson .)) }}
+{{- end }}{{ end }}
+{{- range splitList "," (index $config (printf "%sexternalGroups" $key) | default "") }}{{ with trim . }}
+{{- $all = append $all (printf "request.userInfo.?groups.orValue([]).exists(g, g.matches(%s))" (mustToRawJson .)) }}
+{{- end }}{{ end }}
+{{- $all = append $all (printf "request.userInfo.?username.orValue('') == %s" (include "yunishard.shimUser" . | toRawJson)) }}
+{{- join " || " $all }}
+{{- end }}
+{{- end }}
+
 {{- define "yunishard.labels" -}}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 app.kubernetes.io/name: {{ .Chart.Name }}
