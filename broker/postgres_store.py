@@ -178,6 +178,12 @@ class PostgresStore(Store):
             query = f"SELECT rm, {_COLUMNS} FROM versions ORDER BY rm, number"  # noqa: S608
             return build_histories(connection.execute(query).fetchall())
 
+    def count_rms(self) -> int:
+        """The RMs that have a record, and those that have versions, readable or not."""
+        query = "SELECT (SELECT count(*) FROM managers) + (SELECT count(DISTINCT rm) FROM versions)"
+        with self._database.autocommit() as connection:
+            return msgspec.convert(connection.execute(query).fetchone(), tuple[int])[0]
+
     def read_version(self, rm: str, number: int) -> ConfigVersion | None:
         with self._database.autocommit() as connection:
             row = connection.execute(

@@ -70,7 +70,7 @@ def run_store(args: argparse.Namespace) -> int:
 
     exit codes:
       0  done
-      1  a journal, the record or the history could not be copied
+      1  a journal, the record or the history cannot be read or copied
       2  wrong usage, or a store cannot be used; nothing has changed
     """
     try:
@@ -108,17 +108,31 @@ def _administer(action: str, uri: str) -> None:
 
 
 def _check(store: str) -> None:
-    """Read what is in the store, also while a system uses it."""
+    """Read what is in the store, also while a system uses it. Raises CommandFailed for rows that cannot be read."""
     from broker.postgres_store import PostgresStore
     from common import postgres
-    from partition_worker.journal.postgres_journal import PostgresJournals
+    from partition_worker.journal.postgres_journal import PostgresJournals, PostgresReader
 
     server = postgres.check_store(store)
+    partitions = PostgresJournals(store).epochs()
+    problems = []
     with closing(PostgresStore(store)) as record:
-        count = _count(len(PostgresJournals(store).epochs()), len(record.read_records()))
+        records = record.read_records()
+        unreadable = record.count_rms() - len(records) - len(record.read_histories())
         leader = record.find_leader()
+    if unreadable:
+        count = format_count(unreadable, "record")
+        problems.append(f"{count} of RMs and versions cannot be read: these RMs register again when a broker starts")
+    for partition in partitions:
+        try:
+            with closing(PostgresReader(store, partition)) as reader:
+                reader.read_meta()
+        except JournalDamaged as damage:
+            problems.append(f"the journal of {partition} is put aside by its next worker: {damage}")
+    if problems:
+        raise CommandFailed("; ".join(problems))
     used = f"; host {leader} uses it" if leader else ""
-    _say(f"{server}; format {postgres.FORMAT}; {count}{used}")
+    _say(f"{server}; format {postgres.FORMAT}; {_count(len(partitions), len(records))}{used}")
 
 
 def _count(partitions: int, rms: int) -> str:

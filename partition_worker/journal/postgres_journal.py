@@ -81,6 +81,15 @@ class _Row(msgspec.Struct, frozen=True, array_like=True):
     """The latest step; in the table, that of the last update of the row."""
 
 
+def _check_row(row: _Row) -> _Row:
+    """The same row. Raises JournalDamaged if no worker can have written it."""
+    follows = row.begins == row.snapshot + 1 if row.snapshot else row.begins <= row.last + 1
+    if row.begins < 1 or row.snapshot < 0 or not follows:
+        numbers = f"begins {row.begins}, snapshot {row.snapshot}, last {row.last}"
+        raise JournalDamaged(f"its row in the table journals is not valid: {numbers}")
+    return row
+
+
 class _Reading(ABC):
     """The methods that read a journal, open for reading or writing."""
 
@@ -151,7 +160,7 @@ class PostgresReader(_Reading, ReadableJournal):
             ).fetchone()
         if row is None:
             raise FileNotFoundError(f"the store has no journal of {self._partition}")
-        return msgspec.convert(row, _Row)
+        return _check_row(msgspec.convert(row, _Row))
 
     def open_snapshot(self) -> tuple[_Row, Iterator[bytes] | None]:
         while True:
@@ -209,12 +218,7 @@ class PostgresJournal(_Reading, Journal):
                 _check_epoch(connection, self._partition)
                 raise Fenced(f"another worker has the journal of partition {self._partition}, under a later epoch")
         with self._hold_row() as connection:
-            row = self._read_row(connection)
-        follows = row.begins == row.snapshot + 1 if row.snapshot else row.begins <= row.last + 1
-        if row.begins < 1 or row.snapshot < 0 or not follows:
-            numbers = f"begins {row.begins}, snapshot {row.snapshot}, last {row.last}"
-            raise JournalDamaged(f"its row in the table journals is not valid: {numbers}")
-        return row
+            return _check_row(self._read_row(connection))
 
     def _read_row(self, connection: Connection) -> _Row:
         """The row, which this transaction has locked; a statement of its own, so that it reads what was committed until

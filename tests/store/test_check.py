@@ -136,3 +136,25 @@ def test_a_store_is_checked_while_a_system_uses_it(capsys: pytest.CaptureFixture
     status, shown = check(capsys, store)
     assert status == 0
     assert shown.endswith("0 partition journals and 0 resource managers; host host-7 uses it\n")
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem"),
+    [
+        ("INSERT INTO managers VALUES ('rm-1', '{')", "1 record of RMs and versions cannot be read"),
+        (
+            "INSERT INTO versions VALUES ('rm-1', -1, '', 0, '', '', '', 0, '')",
+            "1 record of RMs and versions cannot be read",
+        ),
+        (
+            "INSERT INTO journals (partition, epoch, begins) VALUES ('rm-1_default', 1, 7)",
+            "the journal of rm-1_default is put aside by its next worker: its row in the table journals is not valid",
+        ),
+    ],
+)
+def test_rows_that_cannot_be_read_are_named(capsys: pytest.CaptureFixture[str], statement: str, problem: str) -> None:
+    store = postgres.new_store()
+    change(store, statement)
+    status, shown = check(capsys, store)
+    assert status == 1
+    assert problem in shown

@@ -25,7 +25,7 @@ from tests.machines import PARTITION
 from tests.partition_worker.journal.hand import encoded, files_in
 from tests.partition_worker.start import CONFIGURE, Start, closed
 
-VALUES: Final = (-5, 0, 1, 2, 3, 7, 10**12, INT64_MAX)
+VALUES: Final = (-5, 0, 3, 7, INT64_MAX)
 
 INT32_MAX: Final = 2**31 - 1
 
