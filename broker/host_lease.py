@@ -50,14 +50,16 @@ class HostLease:
                 self._tokens = [int(word) for word in self._file.read_text(encoding="ascii").split()]
 
     def renew(self, connection: Connection, poll: PollLease) -> Rival | None:
-        """Renew or acquire the lease, in a transaction; the system that holds it if that is another one."""
+        """Renew or acquire the lease, in a transaction; the system that holds it if that is another one.
+
+        Raises:
+            OSError: it has changed meanwhile.
+        """
         name, holder = _PREFIX + self._host.name, f"{self._host.id} {_describe_machine(connection)}"
-        connection.execute("INSERT INTO leases (name, epoch) VALUES (%s, 0) ON CONFLICT (name) DO NOTHING", (name,))
-        row = connection.execute(
-            f"SELECT holder, epoch, writes, endpoint, {EXPIRES}, {LEFT_S} FROM leases"  # noqa: S608
-            " WHERE name = %s FOR UPDATE",
-            (name,),
-        ).fetchone()
+        query = f"SELECT holder, epoch, writes, endpoint, {EXPIRES}, {LEFT_S} FROM leases WHERE name = %s"  # noqa: S608
+        if (row := connection.execute(query, (name,)).fetchone()) is None:
+            connection.execute("INSERT INTO leases (name, epoch) VALUES (%s, 0) ON CONFLICT (name) DO NOTHING", (name,))
+            row = connection.execute(query, (name,)).fetchone()
         held, since, token, address, expires, left_s = msgspec.convert(row, tuple[str, int, int, str, float, float])
         is_ours = token in self._tokens
         if expires != RELEASED and not is_ours and expires != poll.host_ended:
@@ -66,12 +68,18 @@ class HostLease:
             return Rival(machine=machine, address=address, since=since, expires=expires, left_s=left_s, is_copy=is_copy)
         self._tokens = [*self._tokens, secrets.randbits(62)][-TOKENS_MAX:]
         self._keep_tokens()
-        connection.execute(
-            "UPDATE leases SET holder = %s, writes = %s, endpoint = %s,"
+        changed = connection.execute(  # without a lock before, which a stopped rival would hold
+            "UPDATE leases SET holder = %s, writes = %s, endpoint = %s,"  # noqa: S608
             " epoch = CASE WHEN %s THEN epoch ELSE extract(epoch FROM clock_timestamp())::bigint END,"
-            " expires_at = clock_timestamp() + make_interval(secs => %s) WHERE name = %s",
-            (holder, self._tokens[-1], self._host.address, is_ours and expires != RELEASED, poll.duration_s, name),
+            " expires_at = clock_timestamp() + make_interval(secs => %s)"
+            f" WHERE name = %s AND writes = %s AND {EXPIRES} = %s",
+            (
+                *(holder, self._tokens[-1], self._host.address, is_ours and expires != RELEASED, poll.duration_s),
+                *(name, token, expires),
+            ),
         )
+        if not changed.rowcount:
+            raise OSError(f"another process has just changed the lease of host {self._host.name}")
         return None
 
     def confirm(self) -> None:

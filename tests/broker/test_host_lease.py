@@ -3,6 +3,7 @@
 import shutil
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -22,8 +23,13 @@ def facts(identity: str = "id-1") -> HostFacts:
 
 
 @pytest.fixture
-def database() -> Iterator[Database]:
-    with closing(Database(postgres.new_store(), "test")) as found:
+def store() -> str:
+    return postgres.new_store()
+
+
+@pytest.fixture
+def database(store: str) -> Iterator[Database]:
+    with closing(Database(store, "test")) as found:
         yield found
 
 
@@ -97,6 +103,33 @@ def test_a_lease_that_has_ended_is_taken_unless_it_was_renewed(connection: Conne
     assert seen is not None
     assert renew(second, connection, seen.expires) is None
     assert renew(first, connection) is not None
+
+
+def test_a_rival_that_is_stopped_in_its_transaction_blocks_nothing(connection: Connection, store: str) -> None:
+    lease, poll = HostLease(facts(), None), PollLease(epoch=0, duration_s=DURATION_S)
+    assert renew(lease, connection) is None
+    with closing(Database(store, "rival")) as other, other.transaction() as stopped:
+        assert HostLease(facts(), None).renew(stopped, poll) is not None
+        assert renew(lease, connection) is None
+
+
+def test_of_two_systems_that_acquire_the_lease_at_once_one_looks_again(connection: Connection, store: str) -> None:
+    first, second, name = HostLease(facts(), None), HostLease(facts("id-2"), None), f"second {id(store)}"
+    assert renew(first, connection) is None
+    first.release(connection)
+
+    def acquire() -> None:
+        with closing(Database(store, name)) as other, other.autocommit() as opened:
+            renew(second, opened)
+
+    with ThreadPoolExecutor(1) as thread:
+        with connection.transaction():
+            assert first.renew(connection, PollLease(epoch=0, duration_s=DURATION_S)) is None
+            outcome = thread.submit(acquire)
+            waits = f"SELECT 1 FROM pg_stat_activity WHERE application_name = '{name}' AND wait_event_type = 'Lock'"
+            postgres.wait_for(postgres.server(), waits)
+        with pytest.raises(OSError, match="another process has just changed the lease of host a"):
+            outcome.result()
 
 
 def test_a_released_lease_can_be_taken_at_once(connection: Connection) -> None:

@@ -2,12 +2,14 @@
 
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
 import msgspec
 import psycopg
 
+from common.rest_records import HostsView
 from deploy.supervisor import CANNOT_START
 from tests.cluster.database import Database
 from tests.cluster.hosts import CLUSTER, YUNISHARD, Host
@@ -108,6 +110,13 @@ class Cluster:
     def leader(self) -> Host:
         """The host whose broker leads."""
         return self.host(self.read_leader()[0])
+
+    def count_moving(self) -> int:
+        """How many partitions move to another host."""
+        with suppress(OSError):
+            view = msgspec.json.decode(self.leader.run("hosts", "list", "--json"), type=HostsView)
+            return sum(one.leaving for one in view.hosts)
+        return 1  # another broker is about to lead
 
     def host(self, name: str) -> Host:
         return next(host for host in self.hosts if host.name == name)

@@ -13,7 +13,7 @@ from typing import Final
 
 from tests.cluster.cluster import Cluster
 from tests.cluster.database import NAME
-from tests.cluster.hosts import SUPERVISOR, Host
+from tests.cluster.hosts import SUPERVISOR, Host, until
 from tests.cluster.network import Machine, cut, heal
 from tests.common.test_postgres_sessions import REPLACED
 from tests.postgres import USER
@@ -101,7 +101,8 @@ def clone_host(cluster: Cluster, host: Host) -> Heal:
 
 
 def _keep(cluster: Cluster) -> Heal:
-    """Return a check that the same broker leads as now, and all partitions are where they are now."""
+    """Return a check that the same broker leads as now, and all partitions are where they are once none is moving."""
+    until(lambda: cluster.count_moving() == 0, "no partition moves")
     leader, places = cluster.read_leader(), cluster.places
 
     def check() -> None:

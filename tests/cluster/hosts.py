@@ -147,13 +147,13 @@ class Host:
         if self._up is None or self._up.poll() is not None:
             self.start()
 
-    def run(self, *words: str) -> None:
-        """Run a command that changes something over REST, which only a user of this machine may.
+    def run(self, *words: str) -> str:
+        """Run a command over REST that only a user of this machine may; what it prints.
 
         Raises:
             OSError: it failed.
         """
-        self.machine.run(YUNISHARD, *words, "--rest", f"http://127.0.0.1:{REST}", as_root=True)
+        return self.machine.run(YUNISHARD, *words, "--rest", f"http://127.0.0.1:{REST}", as_root=True)
 
     def processes(self) -> Mapping[str, list[int]]:
         """What runs, by role."""
