@@ -87,11 +87,11 @@ def protect_terminal() -> None:
     sys.stdout, sys.stderr = clean_stream(sys.stdout), clean_stream(sys.stderr)
 
 
-def find_raw_output() -> TextIO:
-    """Return standard output for a program that moves the cursor; it has to clean its texts itself."""
-    return sys.stdout.raw_stream if isinstance(sys.stdout, CleanStream) else sys.stdout
+def find_raw_stream(stream: TextIO) -> TextIO:
+    """Return a stream for a program that moves the cursor; it has to clean its texts itself."""
+    return stream.raw_stream if isinstance(stream, CleanStream) else stream
 
 
 def write_control(sequence: str) -> None:
     """Write a control sequence of our own to standard output, with texts that are clean."""
-    find_raw_output().write(sequence)
+    find_raw_stream(sys.stdout).write(sequence)

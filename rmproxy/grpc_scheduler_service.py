@@ -48,7 +48,7 @@ STREAMS_MAX_S: Final = 30 * 86_400.0
 """Seconds that they may wait."""
 
 _LOGGERS: Final = ("asyncio", "grpc._cython.cygrpc")
-"""Loggers that log the end of a server each time, with a traceback."""
+"""Loggers that log the end of a server each time, and calls that a stop cancels, with a traceback."""
 
 _log = logging.getLogger("core.rmproxy")
 
@@ -314,6 +314,6 @@ class GrpcServer:
 
 
 def _is_other_problem(record: logging.LogRecord) -> bool:
-    """Return whether a log record is not about the end of such a server."""
+    """Return whether a log record is not about the end of such a server, or of a call that was cancelled."""
     error = record.exc_info[1] if record.exc_info else None
-    return not isinstance(error or record.msg, UnicodeDecodeError)
+    return not isinstance(error or record.msg, UnicodeDecodeError | asyncio.CancelledError)

@@ -14,10 +14,11 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -29,6 +30,7 @@ from common.config.problems import ConfigError
 from common.config.validation import load
 from common.folders import make_temporary_folder
 from common.node_sort_policies import NODE_SORT_POLICIES
+from common.terminal import clean, find_raw_stream
 from simulator import compare, report
 from simulator.node_files import load_nodes
 from simulator.run_folder import RUNS_MAX, load_run
@@ -239,25 +241,59 @@ Report = Callable[[int, Line], None]
 
 def run_all(specs: Sequence[RunSpec], report: Report, *, at_once: int, is_interpreted: bool) -> list[str]:
     """Run the processes of all runs; return what went wrong, by run."""
-    folder = None if is_interpreted else find_engine()
+    running = _Running(None if is_interpreted else find_engine())
     with ThreadPoolExecutor(max_workers=min(at_once, len(specs))) as pool:
-        futures = [pool.submit(_run_process, index, spec, report, folder) for index, spec in enumerate(specs)]
-        return [problem for future in futures if (problem := future.result())]
+        try:
+            futures = [pool.submit(_run_process, index, spec, report, running) for index, spec in enumerate(specs)]
+            return [problem for future in futures if (problem := future.result())]
+        except BaseException:  # such as Ctrl-C
+            running.kill()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
-def _run_process(index: int, spec: RunSpec, report: Report, engine: Path | None) -> str:
+class _Running:
+    """The processes of the runs, which end together. They have sessions of their own, so Ctrl-C reaches only us."""
+
+    def __init__(self, engine: Path | None) -> None:
+        self.engine = engine
+        self._processes: set[subprocess.Popen[bytes]] = set()
+        self._lock = threading.Lock()
+        self._is_over = False
+
+    def start(self, command: Sequence[str], environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+        """Start a process."""
+        with self._lock:
+            pipe = subprocess.PIPE
+            process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment, start_new_session=True)  # noqa: S603 - our own module
+            self._processes.add(process)
+            if self._is_over:
+                process.kill()
+        return process
+
+    def kill(self) -> None:
+        """Kill all processes, and those that start from now on."""
+        with self._lock:
+            self._is_over = True
+            for process in self._processes:
+                process.kill()
+
+
+def _run_process(index: int, spec: RunSpec, report: Report, running: _Running) -> str:
     """Run the process of one run; return the problem, empty if there is none."""
+    engine = running.engine
     environment = {**os.environ, "PYTHONSAFEPATH": "1"}
     folders = [str(engine)] if engine is not None else []
     folders += filter(None, [_find_own_folder(), environment.get("PYTHONPATH", "")])
     environment["PYTHONPATH"] = os.pathsep.join(folders)
     command = (sys.executable, "-P", "-c", _MAIN, _find_own_folder())
     problem = ""
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:  # noqa: S603 - our own module
+    with running.start(command, environment) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(msgspec.json.encode(spec))
-        process.stdin.close()
+        with suppress(BrokenPipeError):  # it has ended, and its status is reported below
+            process.stdin.write(msgspec.json.encode(spec))
+            process.stdin.close()
         for text in process.stdout:
             line = msgspec.json.decode(text, type=Line)
             problem = line.problem or problem
@@ -285,8 +321,10 @@ def _show_progress(specs: Sequence[RunSpec]) -> Iterator[Report]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("jobs"))
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as progress:
-        tasks = [progress.add_task(spec.name, total=None) for spec in specs]
+    with Progress(
+        *columns, TimeRemainingColumn(), console=Console(file=find_raw_stream(sys.stderr)), transient=True
+    ) as progress:
+        tasks = [progress.add_task(clean(spec.name), total=None) for spec in specs]
 
         def report(index: int, line: Line) -> None:
             if line.jobs:

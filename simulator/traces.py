@@ -25,6 +25,7 @@ import msgspec
 
 from common.messages import Resources
 from common.resources import QuantityError, parse_quantity
+from partition_worker.engine.state import TEXT_MAX, find_text_objection
 from yunishard.cli import CommandUnusable
 from yunishard.replay import workload
 
@@ -34,8 +35,14 @@ JOBS_MAX: Final = workload.JOBS_MAX
 TASKS_MAX: Final = 10_000
 """Tasks of a job of a JSON line. A job with more is refused."""
 
+TASKS_OF_ALL_MAX: Final = 20_000_000
+"""Tasks of all jobs of a trace. A trace with more is refused while it is read."""
+
 LINE_BYTES_MAX: Final = 1 << 20
-"""Bytes of a JSON line. A longer one is refused."""
+"""Bytes of a line of JSON or CSV. A longer one is refused."""
+
+LINES_MAX: Final = 2 * JOBS_MAX
+"""Lines of a file, with empty ones. A longer one is refused while it is read."""
 
 MEBIBYTE: Final = 1 << 20
 
@@ -103,6 +110,25 @@ class Trace:
     jobs: list[TraceJob] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     """Reason to number of entries that cannot be simulated."""
+    task_count: int = 0
+    """Tasks of all jobs."""
+
+    def add(self, job: TraceJob) -> None:
+        """Add a job.
+
+        Raises:
+            ValueError: the scheduler would refuse it for its long texts, or there are too many jobs or tasks.
+        """
+        texts = {"id": job.name, "user": job.user, "queue": job.queue, "groups": "".join(job.groups)}
+        if objection := find_text_objection(texts.values(), job.tags):
+            longest = max(texts, key=lambda name: len(texts[name]))
+            raise ValueError(f"{longest if len(texts[longest]) > TEXT_MAX // 2 else 'job'}: {objection}")
+        self.task_count += len(job.tasks)
+        if len(self.jobs) >= JOBS_MAX:
+            raise ValueError(f"more than {JOBS_MAX:,} jobs")
+        if self.task_count > TASKS_OF_ALL_MAX:
+            raise ValueError(f"more than {TASKS_OF_ALL_MAX:,} tasks of all jobs")
+        self.jobs.append(job)
 
 
 def load_traces(paths: Iterable[Path], *, types: Set[str], sites: Set[str] = frozenset(), one_task: bool) -> Trace:
@@ -125,6 +151,10 @@ def load_traces(paths: Iterable[Path], *, types: Set[str], sites: Set[str] = fro
                 job.after = tuple(f"{number}-{name}" for name in job.after)
         merged.jobs += [job for job in trace.jobs if not sites or job.site in sites]
         merged.left_out += trace.left_out
+        merged.task_count += trace.task_count
+        for count, most, noun in ((len(merged.jobs), JOBS_MAX, "jobs"), (merged.task_count, TASKS_OF_ALL_MAX, "tasks")):
+            if count > most:
+                raise CommandUnusable(f"{path}: more than {most:,} {noun}, with those of the files before it")
         merged.left_out["of another site"] += sum(bool(sites) and job.site not in sites for job in trace.jobs)
     merged.left_out = +merged.left_out
     if not merged.jobs:
@@ -151,7 +181,10 @@ def _load(path: Path, *, types: Set[str], one_task: bool) -> Trace:
         return _read(path, read_json_lines)
     if b"creation_time" in first:
         return _read(path, read_openb)
-    return convert_swf(workload.load(path), types=types, one_task=one_task)
+    try:
+        return convert_swf(workload.load(path), types=types, one_task=one_task)
+    except ValueError as error:
+        raise CommandUnusable(f"{path}: {error}") from None
 
 
 def _read(path: Path, read: Callable[[BufferedIOBase], Trace]) -> Trace:
@@ -186,7 +219,7 @@ def convert_swf(log: workload.Log, *, types: Set[str], one_task: bool) -> Trace:
             continue
         memory = job.memory if "memory" in types else 0
         sizes = (job.processors,) if one_task else job.split_tasks().values()
-        trace.jobs.append(
+        trace.add(
             TraceJob(
                 name=str(job.number),
                 submit=float(job.submit_s),
@@ -259,17 +292,19 @@ def read_openb(stream: BufferedIOBase) -> Trace:
             continue
         models = [model for model in (row.get("gpu_spec") or "").split("|") if model]
         group = row.get("qos") or "unknown"
-        trace.jobs.append(
-            TraceJob(
-                name=row["name"],
-                submit=created,
-                run_time=max(_parse_number(row, "deletion_time", number) - started, 0.0),
-                tasks=(shared[key],),
-                user=group,
-                groups=(group,),
-                tags={NODE_SELECTOR: f"{GPU_MODEL} in ({','.join(models)})"} if models else {},
-            )
+        job = TraceJob(
+            name=row["name"],
+            submit=created,
+            run_time=max(_parse_number(row, "deletion_time", number) - started, 0.0),
+            tasks=(shared[key],),
+            user=group,
+            groups=(group,),
+            tags={NODE_SELECTOR: f"{GPU_MODEL} in ({','.join(models)})"} if models else {},
         )
+        try:
+            trace.add(job)
+        except ValueError as error:
+            raise CommandUnusable(f"line {number}: {error}") from None
     return trace
 
 
@@ -279,20 +314,34 @@ def iterate_csv(stream: BufferedIOBase, columns: Iterable[str]) -> Iterator[tupl
     Raises:
         CommandUnusable: a column or a value is missing, or there are too many lines.
     """
-    lines = csv.reader(codecs.iterdecode(stream, "utf-8-sig"))
+    lines = csv.reader(codecs.iterdecode((line for _, line in _iterate_lines(stream)), "utf-8-sig"))
     header = [name.strip() for name in next(lines, [])]
     if not any(header):
         raise CommandUnusable("line 1: no header line with the names of the columns")
     if missing := [name for name in columns if name not in header]:
         raise CommandUnusable(f"line 1: no column {missing[0]!r} in {', '.join(header)[:200]!r}")
-    for count, values in enumerate(lines, start=1):
-        if count > JOBS_MAX:
-            raise CommandUnusable(f"more than {JOBS_MAX:,} lines")
+    for values in lines:
         if not values:
             continue
         if len(values) != len(header):
             raise CommandUnusable(f"line {lines.line_num}: {len(values)} columns, but {len(header)} in the header line")
         yield lines.line_num, dict(zip(header, (value.strip() for value in values), strict=True))
+
+
+def _iterate_lines(stream: BufferedIOBase) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a file with their numbers.
+
+    Raises:
+        CommandUnusable: a line is too long, or there are too many.
+    """
+    number = 0
+    while line := stream.readline(LINE_BYTES_MAX + 1):
+        number += 1
+        if len(line) > LINE_BYTES_MAX:
+            raise CommandUnusable(f"line {number}: longer than {LINE_BYTES_MAX:,} bytes")
+        if number > LINES_MAX:
+            raise CommandUnusable(f"more than {LINES_MAX:,} lines")
+        yield number, line
 
 
 def _parse_number(row: Mapping[str, str], name: str, line: int) -> float:
@@ -314,17 +363,11 @@ def read_json_lines(stream: BufferedIOBase) -> Trace:
     trace = Trace()
     shared: dict[tuple[tuple[str, int], ...], Resources] = {}
     decode = msgspec.json.Decoder(JobLine).decode
-    number = 0
-    while line := stream.readline(LINE_BYTES_MAX + 1):
-        number += 1
-        if len(line) > LINE_BYTES_MAX:
-            raise CommandUnusable(f"line {number}: longer than {LINE_BYTES_MAX:,} bytes")
+    for number, line in _iterate_lines(stream):
         if not line.strip():
             continue
-        if len(trace.jobs) >= JOBS_MAX:
-            raise CommandUnusable(f"more than {JOBS_MAX:,} jobs")
         try:
-            trace.jobs.append(_convert_line(decode(line), shared))
+            trace.add(_convert_line(decode(line), shared))
         except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
             raise CommandUnusable(f"line {number}: {error}") from None
     return trace

@@ -21,6 +21,7 @@ from broker.sqlite_store import SqliteStore
 from broker.store import RECORD_NAME, Store
 from common.control_messages import ManagerRecord
 from common.settings import STORE, Settings, SettingsError, replace_settings
+from common.terminal import find_raw_stream
 from common.text_formats import format_count
 from common.wire import encode_body
 from deploy.settings import resolve_settings
@@ -201,7 +202,7 @@ def _copy(source: str, target: str) -> None:
         if is_used or not is_empty(new.history, new.audit):
             raise SettingsError(f"{target}: is not empty; nothing was copied")
         partitions = old.journals.epochs()
-        console = Console(stderr=True)
+        console = Console(file=find_raw_stream(sys.stderr))
         steps = track(
             partitions.items(), "copying journals", console=console, transient=True, disable=not console.is_terminal
         )

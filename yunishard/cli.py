@@ -31,8 +31,9 @@ exit codes:
   0    done
   1    the command ran and failed, or was refused
   2    wrong usage, or the command cannot start
-  130  interrupted
+  130  interrupted (SIGINT, Ctrl-C)
   141  the reader of the output has ended
+  143  terminated (SIGTERM)
 """
 
 # The docstring is the help text. The modules of subcommands are imported only when they are used, so that
@@ -47,14 +48,18 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Final, NamedTuple, NoReturn
 
 PROGRAM: Final = "yunishard"
 NOT_DONE: Final = 1
 UNUSABLE: Final = 2
-INTERRUPTED: Final = 130
+SIGNALLED: Final = 128
+"""The exit status after a signal is this and its number."""
+
+INTERRUPTED: Final = SIGNALLED + 2
 READER_GONE: Final = 141
 
 _CANNOT_WRITE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
@@ -328,6 +333,34 @@ _BEGINS_A_NUMBER: Final = re.compile(r"-\.?[0-9]")
 """Values that look like an option, such as `-1s`: the command reports what is wrong with them."""
 
 
+@contextmanager
+def _raise_on_signals() -> Iterator[None]:
+    """Let SIGINT and SIGTERM raise an exception, so that a command cleans up. Before and after it they end the process
+    at once (`packaging/scripts/yunishard`): an exception in an import or at the interpreter's end is a traceback.
+    """
+    import signal  # takes longer than the parser
+
+    def terminate(number: int, _: object) -> NoReturn:
+        raise SystemExit(SIGNALLED + number)
+
+    earlier = {
+        number: signal.signal(number, handler)
+        for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, terminate))
+        if signal.getsignal(number) not in (signal.SIG_IGN, None) and _is_main_thread()
+    }
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
+
+
+def _is_main_thread() -> bool:
+    import threading
+
+    return threading.current_thread() is threading.main_thread()
+
+
 def _discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter fails again at its end
 
@@ -347,7 +380,8 @@ def _run(words: Sequence[str]) -> int:
     try:
         module = importlib.import_module(COMMANDS[args.command].module)
         run, _ = COMMANDS[args.command].find_functions(args.command, module)
-        return run(args)
+        with _raise_on_signals():
+            return run(args)
     except CommandFailed as failed:
         text, status = str(failed), failed.status
     except OSError as error:

@@ -17,7 +17,7 @@ from common.rm_messages import (
     RegisterResourceManager,
     UpdatedApplication,
 )
-from rmproxy.grpc_scheduler_service import REPLACED_MAX
+from rmproxy.grpc_scheduler_service import REPLACED_MAX, _is_other_problem
 from rmproxy.grpc_streams import STATUS_TEXT_BYTES_MAX
 from rmproxy.si import scheduler_pb2 as pb
 from tests.rmproxy.world import (
@@ -42,6 +42,19 @@ FIELDS = b"\x83\x86\x44\x04/\xae\xff\xfe\x41\x01h\x40\x02te\x08trailers"
 
 GOAWAY = 7
 NAMELESS = HEAD + len(FIELDS).to_bytes(3, "big") + b"\x01\x05\0\0\0\1" + FIELDS
+
+
+@pytest.mark.parametrize(
+    ("error", "is_logged"),
+    [
+        (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"), False),
+        (asyncio.CancelledError(), False),
+        (KeyError("a defect"), True),
+    ],
+)
+def test_only_defects_are_logged_with_a_traceback(error: BaseException, is_logged: bool) -> None:
+    record = logging.LogRecord("asyncio", logging.ERROR, "", 1, "unhandled", (), (type(error), error, None))
+    assert _is_other_problem(record) is is_logged
 
 
 async def shoot(world: World) -> None:

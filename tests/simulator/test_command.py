@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from hashlib import sha256
@@ -152,3 +153,14 @@ def test_a_run_takes_the_engine_from_its_folder_and_the_simulator_from_the_prese
     monkeypatch.setattr(command, "find_engine", lambda: engine)
     assert cli.main(["simulate", "run", "nasa.swf", "--config", "fair.yaml", "--nodes", "nodes.csv"]) == 0
     assert "jobs" in capsys.readouterr().out
+
+
+def test_runs_are_killed_with_their_command() -> None:
+    running = command._Running(None)
+    sleeping = [sys.executable, "-c", "input()"]
+    earlier = running.start(sleeping, os.environ)
+    running.kill()
+    later = running.start(sleeping, os.environ)
+    for process in (earlier, later):
+        with process:
+            assert process.wait() == -signal.SIGKILL

@@ -20,7 +20,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from common.tables import build_table
-from common.terminal import find_raw_output
+from common.terminal import find_raw_stream
 from yunishard.replay.machine import Replay
 from yunishard.replay.workload import Job, JobState
 
@@ -252,6 +252,6 @@ def open_view(*, in_json: bool, console: "Console | None" = None) -> Iterator[tu
         from rich.console import Console  # imported here, as it takes longer than everything else in the command
         from rich.live import Live
 
-        console = console or Console(file=find_raw_output())
+        console = console or Console(file=find_raw_stream(sys.stdout))
         with Live(console=console, auto_refresh=False, transient=True) as live:
             yield LIVE_EVERY_S, lambda progress: live.update(progress.build_table(), refresh=True)

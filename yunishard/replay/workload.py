@@ -29,6 +29,10 @@ from yunishard.replay.user_queues import UserQueues
 COLUMNS: Final = 18
 LINE_BYTES_MAX: Final = 4096
 JOBS_MAX: Final = 5_000_000
+LINES_MAX: Final = 2 * JOBS_MAX
+"""Lines of a log, with comments and malformed ones; a longer log is refused while it is read."""
+PIECES_MAX: Final = 256
+"""Pieces of LINE_BYTES_MAX of a longer line, which is malformed; with more the log is refused."""
 SITES_MAX: Final = 10_000
 VALUE_MAX: Final = 10**12
 """Larger than any value in a real log; products of two values still fit 64 bits after scaling."""
@@ -155,10 +159,16 @@ def parse_log(stream: BufferedIOBase, *, strict: bool = False) -> Log:
     number = 0
     while line := stream.readline(LINE_BYTES_MAX + 1):
         number += 1
+        if number > LINES_MAX:
+            raise CommandUnusable(f"more than {LINES_MAX} lines")
         try:
             if len(line) > LINE_BYTES_MAX and not line.endswith(b"\n"):
-                while (rest := stream.readline(LINE_BYTES_MAX)) and not rest.endswith(b"\n"):
-                    pass
+                for _ in range(PIECES_MAX):
+                    rest = stream.readline(LINE_BYTES_MAX)
+                    if not rest or rest.endswith(b"\n"):
+                        break
+                else:
+                    raise CommandUnusable(f"line {number}: longer than {PIECES_MAX * LINE_BYTES_MAX} bytes")
                 raise MalformedLineError(f"longer than {LINE_BYTES_MAX} bytes")
             line = line.strip()
             if line.startswith(b";"):
