@@ -43,6 +43,11 @@ def add_k8s_shim_arguments(parser: argparse.ArgumentParser) -> None:
     add_cluster_options(parser, contents="the config maps and the lease")
     about = f"the lease that the active one of several shims holds (default: {LEASE_DEFAULT})"
     add("--lease", metavar="NAME", default=LEASE_DEFAULT, help=about)
+    about = (
+        "what the lease has as its holder; a shim that starts as the holder does not wait, so no two that run may have "
+        "the same (default: the host's name and a random number)"
+    )
+    add("--identity", type=_parse_identity, metavar="TEXT", help=about)
     add_metrics_option(parser)
     add_log_options(parser)
 
@@ -78,7 +83,7 @@ async def _serve(args: argparse.Namespace) -> None:
     async with (
         serve_metrics(args.metrics or "", "k8s-shim", [api_metrics.families, metrics.families]),
         KubernetesClient(access, connections=2, metrics=api_metrics) as client,
-        LeaseHolder(client, namespace, args.lease, instance).hold() as lost,
+        LeaseHolder(client, namespace, args.lease, args.identity or instance).hold() as lost,
         asyncio.TaskGroup() as tasks,
     ):
         metrics.has_lease = True
@@ -127,6 +132,12 @@ async def _read_settings(client: KubernetesClient, namespace: str) -> Settings:
             if error.status != NOT_FOUND:
                 raise
     return read_first_settings(maps, namespace)
+
+
+def _parse_identity(text: str) -> str:
+    if not text.strip():  # of a variable that is not set; an empty holder means that there is none
+        raise argparse.ArgumentTypeError("expected the identity of this process, such as the name and uid of its pod")
+    return text
 
 
 def _check_addresses(text: str) -> None:

@@ -4,6 +4,9 @@ A process that wants the lease reads it every RETRY_S. It takes the lease if the
 has not changed for its duration, by the process's own monotonic clock: the clocks of two hosts are never compared. The
 holder renews it, and has lost it when it could not for RENEW_S_MAX, which is before another process takes it.
 
+A process whose identity the lease has takes it at once: it follows a process that has ended, such as the one before in
+the same pod. So two processes that may run at the same time need different identities.
+
 Not here: the work (`driver.py`). The process ends when it has lost the lease, because another one may be at work.
 """
 
@@ -35,9 +38,10 @@ class LeaseLost(Exception):
 
 
 class Expiry:
-    """Decides whether the lease of another process has expired, by when this process saw it change. Pure."""
+    """Decides whether the lease has expired, by when this process saw it change. Pure."""
 
-    def __init__(self) -> None:
+    def __init__(self, identity: str) -> None:
+        self._identity = identity
         self._version = ""
         self._seen_at = 0.0
 
@@ -45,7 +49,8 @@ class Expiry:
         """Whether the lease may be taken, as it is at this time of a monotonic clock."""
         if lease.metadata.resource_version != self._version:
             self._version, self._seen_at = lease.metadata.resource_version, now
-        return not lease.spec.holder_identity or now >= self._seen_at + lease.spec.lease_duration_seconds
+        is_expired = now >= self._seen_at + lease.spec.lease_duration_seconds
+        return is_expired or lease.spec.holder_identity in ("", self._identity)
 
 
 def build_renewal(identity: str, wall: datetime, held: Lease | None) -> Body:
@@ -80,7 +85,7 @@ class LeaseHolder:
             await self._release()
 
     async def _acquire(self) -> None:
-        expiry, shown = Expiry(), ""
+        expiry, shown = Expiry(self._identity), ""
         while True:
             lease = await self._read()
             if lease is None or expiry.is_free(lease, asyncio.get_running_loop().time()):

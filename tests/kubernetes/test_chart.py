@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -49,8 +50,9 @@ pytestmark = chart.pytestmark
 def path_of(found: Json) -> str:
     """The path of the collection of an object."""
     prefix = "/api/v1" if found["apiVersion"] == "v1" else f"/apis/{found['apiVersion']}"
-    plural = f"{found['kind'].lower()}s".replace("ys", "ies")
-    is_global = found["kind"].startswith("Cluster") or found["apiVersion"].startswith("admissionregistration")
+    plural = f"{found['kind'].lower()}s".replace("ys", "ies").replace("sss", "sses")
+    is_global = found["kind"].startswith(("Cluster", "PriorityClass"))
+    is_global |= found["apiVersion"].startswith("admissionregistration")
     return f"{prefix}/{plural}" if is_global else f"{prefix}/namespaces/{NAMESPACE}/{plural}"
 
 
@@ -94,7 +96,7 @@ def installed(plane: ControlPlane, node: str) -> Iterator[None]:
     eventually(lambda: len(plane.list("pods", NAMESPACE)) == 3, what="not every workload has created its pods")
     for pod in plane.list("pods", NAMESPACE):
         bind(plane, pod, node)
-    workloads = [one for one in kinds.values() if one["kind"] in ("StatefulSet", "Deployment")]
+    workloads = [one for one in kinds.values() if one["kind"] == "Deployment"]
     eventually(lambda: all(is_ready(plane, one) for one in workloads), what="a workload of the chart is not ready")
     yield
     helm(plane, "uninstall", "yunishard", "--wait")
@@ -127,8 +129,9 @@ def is_ready(plane: ControlPlane, workload: Json) -> bool:
 class Container:
     """A container of the release that a test runs: its service account, and its log."""
 
-    def __init__(self, plane: ControlPlane, account: str, folder: Path) -> None:
-        self._plane, self._account = plane, account
+    def __init__(self, plane: ControlPlane, account: str, folder: Path, pod: Json | None = None) -> None:
+        """Without a pod, that of the service account."""
+        self._plane, self._account, self._pod = plane, account, pod
         self._log, self._folder = folder / f"{account}.log", folder / account
         self._folder.mkdir()
         (self._folder / "ca.crt").write_bytes((plane.folder / "ca.crt").read_bytes())
@@ -150,7 +153,7 @@ class Container:
 
     def write_token(self) -> str:
         """Replace the token by a new one, which counts as long as the pod is there, as a kubelet does."""
-        pod = self.list_pods()[0]
+        pod = self._pod or self.list_pods()[0]
         bound = {"kind": "Pod", "apiVersion": "v1", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"boundObjectRef": bound}}
         path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{self._account}/token"
@@ -159,16 +162,18 @@ class Container:
         (self._folder / "new").rename(self._folder / "token")
         return token
 
-    @contextmanager
-    def running(self, *words: str) -> Iterator[None]:
-        """Run a command, from its first line of output to the end of the block."""
+    def start(self, *words: str) -> "subprocess.Popen[bytes]":
+        """Start a command, whose output is a pipe."""
         environment = {one: value for one, value in os.environ.items() if one not in ("KUBECONFIG", "NAMESPACE")}
         environment |= {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": SERVER.rpartition(":")[2]}
         command = ["unshare", "--mount", "sh", "-c", AS_CONTAINER, str(self._folder), sys.executable, "-P", "-c", MAIN]
-        with (
-            self._log.open("w") as errors,
-            subprocess.Popen([*command, *words], env=environment, stdout=subprocess.PIPE, stderr=errors) as process,
-        ):
+        with self._log.open("w") as errors:
+            return subprocess.Popen([*command, *words], env=environment, stdout=subprocess.PIPE, stderr=errors)
+
+    @contextmanager
+    def running(self, *words: str) -> Iterator[None]:
+        """Run a command, from its first line of output to the end of the block."""
+        with self.start(*words) as process:
             try:
                 assert process.stdout is not None
                 assert process.stdout.readline(), self.log
@@ -247,7 +252,8 @@ def test_a_token_that_is_refused_is_read_again(plane: ControlPlane, node: str, t
         up("--ephemeral", *FREE_PORTS, folder=tmp_path) as core,
         shim.running("k8s-shim", "--connect", core.announced()["native"]),
     ):
-        plane.request("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/yunishard-scheduler-0", {"gracePeriodSeconds": 0})
+        name = shim.list_pods()[0]["metadata"]["name"]
+        plane.request("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/{name}", {"gracePeriodSeconds": 0})
         eventually(shim.list_pods, what="no other pod")
         assert shim.write_token() != first
         eventually(is_refused, what="the API server accepts the token of a pod that is gone")
@@ -282,7 +288,7 @@ def test_an_upgrade_keeps_what_the_admission_controller_wrote_and_changes_the_qu
         written, webhooks = plane.request("GET", secret)["data"], find_webhooks()
         assert written
         assert webhooks[0]["clientConfig"]["caBundle"]
-        before = plane.get("pods", "yunishard-scheduler-0", NAMESPACE)
+        [before] = shim.list_pods()
         queues = tmp_path / "queues.yaml"
         queues.write_text(QUEUES)
         words = ("--reuse-values", "--set-file", f"config.queues\\.yaml={queues}", "--set", "admission.replicas=1")
@@ -294,7 +300,7 @@ def test_an_upgrade_keeps_what_the_admission_controller_wrote_and_changes_the_qu
 
         eventually(has_queue, what="the core does not have the queue of the upgrade")
         eventually(lambda: len(plane.list("pods", NAMESPACE)) == 2, what="admission.replicas has no effect")
-        assert plane.get("pods", "yunishard-scheduler-0", NAMESPACE) == before
+        assert shim.list_pods() == [before]
         assert (plane.request("GET", secret)["data"], find_webhooks()) == (written, webhooks)
         helm(
             plane, "upgrade", "yunishard", str(chart.CHART), "--reuse-values", "--set", "core.persistence.enabled=true"
@@ -309,3 +315,46 @@ def test_an_upgrade_keeps_what_the_admission_controller_wrote_and_changes_the_qu
     helm(plane, "uninstall", "yunishard", "--wait")
     plane.delete_all("persistentvolumeclaims", NAMESPACE)
     helm(plane, *find_install_command())
+
+
+def write_earlier_chart(folder: Path) -> Path:
+    """The chart as it was with a StatefulSet, without the values that came later."""
+    copy = shutil.copytree(chart.CHART, folder / "yunishard")
+    scheduler, values = copy / "templates" / "scheduler.yaml", copy / "values.yaml"
+    text = scheduler.read_text().replace("kind: Deployment", "kind: StatefulSet")
+    text, count = re.subn(r"  strategy:\n.*\n    type: .*\n", "  serviceName: yunikorn-service\n", text)
+    assert count == 1
+    scheduler.write_text(text)
+    later = r"^ *(nodeFailureTolerationSeconds|accessMode|storeSecret): .*\n"
+    text, count = re.subn(later, "", values.read_text(), flags=re.MULTILINE)
+    assert count == 3
+    values.write_text(text)
+    return copy
+
+
+def test_an_upgrade_from_the_stateful_set_keeps_the_volume_and_replaces_the_pod(
+    plane: ControlPlane, node: str, tmp_path: Path
+) -> None:
+    earlier = write_earlier_chart(tmp_path)
+    helm(plane, "install", "yunishard", str(earlier), "--set", "core.persistence.enabled=true,admission.enabled=false")
+    eventually(lambda: plane.list("pods", NAMESPACE), what="the StatefulSet has no pod")
+    [pod] = plane.list("pods", NAMESPACE)
+    assert pod["metadata"]["name"] == "yunishard-scheduler-0"
+    bind(plane, pod, node)
+    [claim] = plane.list("persistentvolumeclaims", NAMESPACE)
+    helm(plane, "upgrade", "yunishard", str(chart.CHART), "--reuse-values")
+
+    def is_replaced() -> bool:
+        names = [one["metadata"]["name"] for one in plane.list("pods", NAMESPACE)]
+        return len(names) == 1 and names != [pod["metadata"]["name"]]
+
+    eventually(is_replaced, what="the pod of the StatefulSet has no successor")
+    [successor] = plane.list("pods", NAMESPACE)
+    volumes = {one["name"]: one for one in successor["spec"]["volumes"]}
+    assert volumes["state"]["persistentVolumeClaim"] == {"claimName": claim["metadata"]["name"]}
+    [left] = plane.list("persistentvolumeclaims", NAMESPACE)
+    assert left["metadata"]["uid"] == claim["metadata"]["uid"]
+    assert "deletionTimestamp" not in left["metadata"]
+    helm(plane, "uninstall", "yunishard", "--wait")
+    plane.delete_all("persistentvolumeclaims", NAMESPACE)
+    eventually(lambda: not plane.list("pods", NAMESPACE), what="pods of the release are left")

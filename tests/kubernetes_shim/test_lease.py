@@ -59,12 +59,29 @@ def test_one_process_at_a_time_has_the_lease_and_the_next_one_takes_it_when_rele
 
 
 def test_a_lease_that_is_not_renewed_is_taken_after_its_duration() -> None:
-    expiry = Expiry()
+    expiry = Expiry("own")
     assert not expiry.is_free(make("other", "1"), 100.0)
     assert not expiry.is_free(make("other", "2"), 114.0)
     assert not expiry.is_free(make("other", "2"), 128.9)
     assert expiry.is_free(make("other", "2"), 129.0)
-    assert Expiry().is_free(make("", "1"), 0.0)
+    assert Expiry("own").is_free(make("", "1"), 0.0)
+
+
+def test_a_process_with_the_identity_of_the_holder_takes_the_lease_at_once_and_others_wait() -> None:
+    assert Expiry("own").is_free(make("own", "1"), 0.0)
+    assert not Expiry("own").is_free(make("own-2", "1"), 0.0)
+
+    async def test(api: FakeApi, client: KubernetesClient) -> None:
+        spec = {"holderIdentity": "pod-1", "leaseDurationSeconds": 1_000_000, "leaseTransitions": 3}
+        api.put(COLLECTION, {"metadata": {"name": "shim", "namespace": "default"}, "spec": spec})
+        async with LeaseHolder(client, "default", "shim", "pod-1").hold() as lost:
+            assert not lost.done()
+            assert (spec_of(api)["holderIdentity"], spec_of(api)["leaseTransitions"]) == ("pod-1", 3)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1), LeaseHolder(client, "default", "shim", "pod-2").hold():
+                    pass
+
+    run(test)
 
 
 def test_a_holder_that_cannot_renew_has_lost_it() -> None:

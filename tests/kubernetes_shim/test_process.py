@@ -9,6 +9,7 @@ import pytest
 
 from kubernetes_shim import process
 from kubernetes_shim.client import KubernetesError
+from kubernetes_shim.command import add_k8s_shim_arguments
 from kubernetes_shim.kubeconfig import AccessError
 from kubernetes_shim.lease import LeaseLost
 from kubernetes_shim.metrics import ListenFailed
@@ -136,3 +137,13 @@ def test_keys_without_effect_are_logged_at_the_start(caplog: pytest.LogCaptureFi
     read_first_settings([{"kubernetes.qbs": "5"}, {"kubernetes.qps": "5"}], "ours")
     expected = "kubernetes.qbs is not a setting, so it has no effect: did you mean 'kubernetes.qps'?"
     assert caplog.messages == [f"in the config maps of namespace ours: {expected}"]
+
+
+def test_an_identity_that_is_empty_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = argparse.ArgumentParser()
+    add_k8s_shim_arguments(parser)
+    assert parser.parse_args([]).identity is None
+    assert parser.parse_args(["--identity", "pod-1_uid"]).identity == "pod-1_uid"
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--identity="])
+    assert "expected the identity of this process" in capsys.readouterr().err

@@ -59,7 +59,10 @@ def render(*values: str, files: Sequence[Path] = ()) -> dict[str, Object]:
 
 VARIANTS: Final = (
     (),
-    ("core.persistence.enabled=true", "core.persistence.storageClass=fast"),
+    ("core.persistence.enabled=true", "core.persistence.storageClass=fast", "nodeFailureTolerationSeconds=0"),
+    ("core.persistence.enabled=true", "core.persistence.accessMode=ReadWriteOncePod"),
+    ("core.settings.store=postgresql://yunishard@db/yunishard", "core.storeSecret=database"),
+    ("core.settings.store=postgresql://yunishard@db/yunishard?passfile=/x/pgpass", "core.settings.host-name=a"),
     ("core.restTlsSecret=rest", "admission.core=https://yunikorn-service:9080", "admission.coreCaSecret=rest"),
     ("core.enabled=false", "shim.connect=tcp://core:9090", "shim.keysSecret=keys", "shim.replicas=2"),
     ("admission.enabled=false", "networkPolicy.enabled=false", "podAnnotations.a=b", "tolerations[0].operator=Exists"),
@@ -85,12 +88,13 @@ def defaults() -> dict[str, Object]:
 
 def find_pods(objects: Mapping[str, Object]) -> Iterator[Object]:
     for one in objects.values():
-        if one["kind"] in ("StatefulSet", "Deployment"):
+        if one["kind"] == "Deployment":
             yield one["spec"]["template"]
 
 
 def find_containers(objects: Mapping[str, Object]) -> dict[str, Object]:
-    return {one["name"]: one for pod in find_pods(objects) for one in pod["spec"]["containers"]}
+    specs = [pod["spec"] for pod in find_pods(objects)]
+    return {one["name"]: one for spec in specs for one in (*spec.get("initContainers", ()), *spec["containers"])}
 
 
 def test_the_chart_is_in_order() -> None:
@@ -109,6 +113,8 @@ def test_the_version_is_that_of_the_package() -> None:
 
 def test_every_command_has_options_that_it_knows(objects: dict[str, Object]) -> None:
     for container in find_containers(objects).values():
+        if "command" in container:
+            continue
         words = container["args"]
         _, unknown, _ = parse_words(build_parser(words[:1]), words)
         assert unknown == []
@@ -125,6 +131,7 @@ def test_the_settings_of_the_core_are_valid(objects: dict[str, Object], tmp_path
     assert (settings.native, settings.grpc, settings.rest) == ("tcp://127.0.0.1:9090", "off", "0.0.0.0:9080")
     assert f"yunikorn-service.{NAMESPACE}.svc" in settings.rest_hosts
     assert settings.insecure == (settings.rest_tls_cert is None)
+    assert (settings.host_name in ("yunishard-scheduler", "a")) == bool(settings.store)
 
 
 def test_the_settings_of_the_shim_are_valid(defaults: dict[str, Object]) -> None:
@@ -147,7 +154,12 @@ def test_values_of_settings_arrive_as_they_are(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("values", "expected"),
-    [(["core.enabled=false"], "set shim.connect"), (["shim.replicas=2"], "shim.replicas must be 1")],
+    [
+        (["core.enabled=false"], "set shim.connect"),
+        (["shim.replicas=2"], "shim.replicas must be 1"),
+        (["core.settings.store=postgresql://db", "core.persistence.enabled=true"], "set core.persistence.enabled="),
+        (["core.storeSecret=db"], "the database that core.settings.store names"),
+    ],
 )
 def test_values_that_make_no_sense_are_refused(values: list[str], expected: str) -> None:
     with pytest.raises(AssertionError, match=expected):
@@ -201,7 +213,7 @@ def test_the_schema_has_exactly_the_values_of_the_chart() -> None:
 
 def test_settings_that_are_read_at_the_start_restart_the_scheduler_and_others_do_not() -> None:
     def find_checksum(*values: str) -> str:
-        found = render(*values)["StatefulSet/yunishard-scheduler"]
+        found = render(*values)["Deployment/yunishard-scheduler"]
         return str(found["spec"]["template"]["metadata"]["annotations"]["checksum/settings"])
 
     page = (ROOT / "docs" / "kubernetes.md").read_text()
@@ -234,13 +246,45 @@ def test_every_container_is_confined(objects: dict[str, Object]) -> None:
 def test_only_what_needs_the_api_server_has_a_token(objects: dict[str, Object]) -> None:
     for name, container in find_containers(objects).items():
         paths = [mount["mountPath"] for mount in container["volumeMounts"]]
-        assert ("/var/run/secrets/kubernetes.io/serviceaccount" in paths) == (name != "core")
+        assert ("/var/run/secrets/kubernetes.io/serviceaccount" in paths) == (name in ("shim", "admission"))
+
+
+def test_a_pod_whose_node_fails_is_replaced_and_gets_room(objects: dict[str, Object]) -> None:
+    classes = {one["metadata"]["name"] for one in objects.values() if one["kind"] == "PriorityClass"}
+    for pod in find_pods(objects):
+        found = [one for one in pod["spec"]["tolerations"] if one.get("effect") == "NoExecute"]
+        assert [one["key"] for one in found] == ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"]
+        assert all(one["tolerationSeconds"] in (0, 30) for one in found)
+        assert pod["spec"]["priorityClassName"] in (classes or {"system-cluster-critical"})
+
+
+def test_two_cores_never_get_the_same_volume_and_two_shims_never_the_same_identity(objects: dict[str, Object]) -> None:
+    deployment = objects["Deployment/yunishard-scheduler"]["spec"]
+    containers = {one["name"]: one for one in deployment["template"]["spec"]["containers"]}
+    if "core" in containers:
+        assert (deployment["replicas"], deployment["strategy"]) == (1, {"type": "Recreate"})
+    fields = {
+        one["name"]: one["valueFrom"]["fieldRef"]["fieldPath"]
+        for one in containers["shim"]["env"]
+        if "valueFrom" in one
+    }
+    assert "--identity=$(POD_NAME)_$(POD_UID)" in containers["shim"]["args"]
+    assert (fields["POD_NAME"], fields["POD_UID"]) == ("metadata.name", "metadata.uid")
+
+
+def test_a_database_is_prepared_before_the_core_starts() -> None:
+    found = find_containers(render("core.settings.store=postgresql://db", "core.storeSecret=database"))
+    assert [name for name in found if name != "admission"] == ["pgpass", "store-init", "shim", "core"]
+    for name in ("store-init", "core"):
+        assert {"name": "PGPASSFILE", "value": found["pgpass"]["command"][-1]} in found[name]["env"]
+    assert "pgpass" not in find_containers(render("core.settings.store=postgresql://db"))
 
 
 def test_every_mount_has_a_volume(objects: dict[str, Object]) -> None:
     for pod in find_pods(objects):
         volumes = {one["name"] for one in pod["spec"]["volumes"]}
-        mounts = {mount["name"] for one in pod["spec"]["containers"] for mount in one["volumeMounts"]}
+        containers = [*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]]
+        mounts = {mount["name"] for one in containers for mount in one["volumeMounts"]}
         assert mounts == volumes
         claims = [one["persistentVolumeClaim"] for one in pod["spec"]["volumes"] if "persistentVolumeClaim" in one]
         assert all(f"PersistentVolumeClaim/{one['claimName']}" in objects for one in claims)
@@ -249,7 +293,7 @@ def test_every_mount_has_a_volume(objects: dict[str, Object]) -> None:
 def test_every_selector_has_its_pods(objects: dict[str, Object]) -> None:
     labels = [pod["metadata"]["labels"] for pod in find_pods(objects)]
     selectors = [one["spec"]["selector"] for one in objects.values() if one["kind"] == "Service"]
-    kinds = ("StatefulSet", "Deployment", "PodDisruptionBudget")
+    kinds = ("Deployment", "PodDisruptionBudget")
     selectors += [one["spec"]["selector"]["matchLabels"] for one in objects.values() if one["kind"] in kinds]
     selectors += [
         one["spec"]["podSelector"]["matchLabels"] for one in objects.values() if one["kind"] == "NetworkPolicy"

@@ -71,17 +71,21 @@ imagePullSecrets:
   - name: {{ . }}
   {{- end }}
 {{- end }}
-{{- with .Values.priorityClassName }}
-priorityClassName: {{ . }}
-{{- end }}
+priorityClassName: {{ include "yunishard.priorityClass" . }}
 {{- with .Values.nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.tolerations }}
 tolerations:
+  # How long the pod stays on a node that has failed. Kubernetes would wait for 300 s.
+  {{- /* Values of an earlier release, with --reuse-values, do not have it. */ -}}
+  {{- $seconds := get .Values "nodeFailureTolerationSeconds" | toString | default "30" }}
+  {{- range list "not-ready" "unreachable" }}
+  - {key: node.kubernetes.io/{{ . }}, operator: Exists, effect: NoExecute, tolerationSeconds: {{ $seconds }}}
+  {{- end }}
+  {{- with .Values.tolerations }}
   {{- toYaml . | nindent 2 }}
-{{- end }}
+  {{- end }}
 {{- with .Values.affinity }}
 affinity:
   {{- toYaml . | nindent 2 }}
@@ -94,6 +98,41 @@ securityContext:
   readOnlyRootFilesystem: true
   capabilities:
     drop: [ALL]
+{{- end }}
+
+{{- define "yunishard.priorityClass" -}}
+{{ .Values.priorityClassName | default .Release.Name }}
+{{- end }}
+
+{{- /* What the containers of the core have in common. */ -}}
+{{- define "yunishard.coreFiles" -}}
+env:
+  - name: YUNISHARD_SETTINGS
+    value: /etc/yunishard/settings/settings.yaml
+  {{- if .Values.core.storeSecret }}
+  - name: PGPASSFILE
+    value: /run/yunishard/pgpass
+  {{- end }}
+  {{- with .Values.core.extraEnv }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+resources:
+  {{- toYaml .Values.core.resources | nindent 2 }}
+{{ include "yunishard.confined" . }}
+volumeMounts:
+  - {name: settings, mountPath: /etc/yunishard/settings, readOnly: true}
+  - {name: state, mountPath: /var/lib/yunishard}
+  - {name: tmp, mountPath: /tmp}
+  {{- if .Values.core.restTlsSecret }}
+  - {name: tls, mountPath: /etc/yunishard/tls, readOnly: true}
+  {{- end }}
+  {{- if .Values.core.storeSecret }}
+  - {name: database, mountPath: /etc/yunishard/database, readOnly: true}
+  - {name: run, mountPath: /run/yunishard}
+  {{- end }}
+  {{- with .Values.core.extraVolumeMounts }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
 {{- end }}
 
 {{- define "yunishard.namespaceVariable" -}}
