@@ -109,7 +109,9 @@ def _make_private(folder: Path, origin: str) -> Path:
 def _make_temporary(stack: ExitStack) -> Path:
     """Make a directory that only this user can enter, removed when the stack closes."""
     try:
-        folder = stack.enter_context(make_temporary_folder("up"))
+        # That one stays locked while it is in use. The state directory itself is locked for each line of the audit log.
+        folder = stack.enter_context(make_temporary_folder("up")) / "state"
+        folder.mkdir(mode=0o700)
     except OSError as error:
         reason = describe_file_error(error)
         raise SettingsError(f"no temporary directory: {reason}; set TMPDIR to one you can write to") from None

@@ -1,5 +1,6 @@
 """The state directory: whose it is, who may enter it, and that one system uses it at a time."""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -46,6 +47,15 @@ def test_an_ephemeral_directory_is_private_and_gone_at_the_end() -> None:
     with used() as state:
         assert mode(state.folder) == 0o700
     assert not state.folder.exists()
+
+
+@pytest.mark.parametrize("is_temporary", [True, False])
+def test_the_processes_of_a_system_can_lock_its_state_directory(tmp_path: Path, *, is_temporary: bool) -> None:
+    """As for each line of the audit log."""
+    with used(None if is_temporary else tmp_path / "state") as state:
+        descriptor = os.open(state.folder, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(descriptor)
 
 
 def test_a_state_directory_is_made_with_its_parents_and_stays(tmp_path: Path) -> None:
