@@ -109,7 +109,7 @@ class RmPersistence:
         """Handle the answer to a write; whether it answers the latest one. `persist` must follow."""
         number, record = self._writing.get(rm, (0, None))
         if not recorded.number:
-            self._count_write(recorded.problem, now)
+            self._count_write(recorded.problem, now, is_of_rm=False)
         if not recorded.number or recorded.number != number:
             return False
         del self._writing[rm]
@@ -125,13 +125,13 @@ class RmPersistence:
         """Retry a failed write of something that has already happened."""
         self._failed[rm] = None
 
-    def _count_write(self, problem: str, now: float) -> None:
+    def _count_write(self, problem: str, now: float, *, is_of_rm: bool = True) -> None:
         self.problem, self.deadline = problem, now + RETRY_S if problem or self._failed else NEVER
         self._state.counters.record_writes["refused" if problem else "durable"] += 1
         if problem and self._failure.is_news(problem, now):
             what = "changes of resource managers cannot be recorded now, and are tried again each second"
             self._state.warnings.append(f"{what}: {problem}")
-        elif not problem and not self._failed and self._failure.is_over():
+        elif not problem and not self._failed and self._failure.is_over() and is_of_rm:  # a probe writes less
             self._state.notes.append("changes of resource managers can be recorded again")
 
     def retry_due(self, now: float) -> list[Outgoing]:

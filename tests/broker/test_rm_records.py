@@ -160,6 +160,8 @@ def test_a_registration_whose_text_is_in_the_history_already_is_recorded_too() -
     sends = bench.agree(bench.call(session="session-2"))
     assert [one.code for one in said(sends) if isinstance(one, Refused)] == ["registration"]
     bench.disk_problem = ""
+    bench.wait(bench.now + RETRY_S)
+    assert not any("recorded again" in note for note in bench.broker.state.notes), "a probe writes no record"
     assert kinds(bench.register(session="session-2"))[-1] == (PROXY, "Registered")
     assert bench.facts[RM].session == "session-2"
     assert len(bench.record) == 1
