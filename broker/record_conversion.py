@@ -5,7 +5,6 @@ the texts, and only those are copied, one at a time, to a new file, which then t
 conversion that is interrupted has changed nothing.
 """
 
-import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -20,7 +19,7 @@ from broker.store import compute_digest
 from common.config.model import compute_checksum
 from common.control_messages import VersionEntry
 from common.folders import sync_folder
-from common.sqlite_file import decode_text, open_file, transaction
+from common.sqlite_file import decode_text, find_log, open_file, remove_database, sync_file, transaction
 
 LAST_WITH_TEXTS: Final = 3
 """The last format of this kind."""
@@ -28,37 +27,25 @@ LAST_WITH_TEXTS: Final = 3
 UNLIMITED: Final = 1 << 62
 """In place of the limit of the whole record, which is a setting that the machine applies."""
 
-_NEW: Final = ".new"
+NEW: Final = ".new"
+"""Behind the name of a file that is to take the place of the record once it is complete."""
 
 
 def convert_record(path: Path, formats: Path) -> None:
     """Convert a record to the latest format. Raises sqlite3.Error and OSError, and has changed nothing then."""
-    new = path.with_name(path.name + _NEW)
-    _remove_file(new)
+    new = path.with_name(path.name + NEW)
+    remove_database(new)
     try:
         with closing(open_file(path, formats, [], latest=LAST_WITH_TEXTS, checked=("incarnations",))) as old:
             with closing(open_file(new, formats, ["synchronous=OFF"])) as target, transaction(target):
                 _copy(old, target)
-            _sync(new)
-        if path.with_name(path.name + "-wal").exists():
+            sync_file(new)
+        if find_log(path).exists():
             raise OSError("another process has it open: end that first")
         new.replace(path)
     finally:
-        _remove_file(new)
+        remove_database(new)
     sync_folder(path.parent)
-
-
-def _remove_file(path: Path) -> None:
-    for suffix in ("", "-wal", "-shm"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _copy(old: sqlite3.Connection, target: sqlite3.Connection) -> None:

@@ -23,10 +23,11 @@ from broker.state import BrokerState
 from broker.store import RECORD_NAME, RecordEndpoint, Store
 from broker.watched_file import WatchedFile
 from common.logs import log_lines
-from common.metrics import report_slowest_write
+from common.metrics import Family, report_slowest_write
 from common.names import BROKER, FILE, OFF, RECORD
 from common.process import Arguments, Life
 from common.process_metrics import ProcessMetrics
+from common.query_messages import ProcessHealth
 from common.settings import Settings
 from common.sqlite_file import IN_MEMORY
 from common.transport import BrokerPort, Transport, clock, drive
@@ -88,11 +89,7 @@ async def lead(arguments: Arguments, life: Life, wire: Transport, candidacy: "Ca
         )
         process = ProcessMetrics(BROKER, wire=wire)
         stack.callback(process.close)
-        broker.metrics.process_families = lambda: [
-            *process.collect(),
-            report_slowest_write("record", record.writes.slowest_s),
-        ]
-        broker.report_health = partial(process.report_health, record.writes)
+        report_process(broker, process, record)
         life.on_stop(wire.wake)
         lines = {logging.INFO: state.notes, logging.WARNING: state.warnings}
 
@@ -119,6 +116,20 @@ def open_port(arguments: Arguments, *, wake: Callable[[], None]) -> BrokerPort:
     from common.cluster_port import ClusterPort  # most systems have one host
 
     return ClusterPort(address, wake=wake, cluster_address=settings.cluster_address, keys=settings.cluster_keys)
+
+
+def report_process(broker: BrokerMachine, process: ProcessMetrics, record: RecordEndpoint) -> None:
+    """Have the machine report the metrics and the problems of this process. Both requests check the record's files."""
+
+    def collect_families() -> list[Family]:
+        record.check_files()
+        return [*process.collect(), report_slowest_write("record", record.writes.slowest_s)]
+
+    def report_health() -> ProcessHealth:
+        record.check_files()
+        return process.report_health(record.writes)
+
+    broker.metrics.process_families, broker.report_health = collect_families, report_health
 
 
 class OpenedRecord(NamedTuple):

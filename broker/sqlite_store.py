@@ -9,6 +9,7 @@ Not here: the messages to the record, and what the methods promise (`store.py`),
 """
 
 import logging
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,12 +18,22 @@ from typing import Final
 
 from broker.config_versions import VersionHistory
 from broker.hosts import HostRow
-from broker.record_conversion import LAST_WITH_TEXTS, convert_record
+from broker.record_conversion import LAST_WITH_TEXTS, NEW, convert_record
 from broker.registry import RmRecord
 from broker.store import COLUMNS, Store, TextLost, build_histories, build_records, build_version, compute_digest
 from common.control_messages import ConfigVersion, HostChange, ManagerRecord
+from common.folders import sync_folder
 from common.messages import INT64_MAX
-from common.sqlite_file import decode_text, find_format, open_file, transaction
+from common.sqlite_file import (
+    IN_MEMORY,
+    decode_text,
+    find_format,
+    find_log,
+    open_file,
+    remove_database,
+    sync_file,
+    transaction,
+)
 
 FORMATS: Final = Path(__file__).parent / "formats"
 """The statements that convert a file to each format, from the one before."""
@@ -38,11 +49,72 @@ class SqliteStore(Store):
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._identity: tuple[tuple[int, int] | None, ...] = ()
+        """Of the files, once they are open."""
         with self._usable():
             if 0 < find_format(path) <= LAST_WITH_TEXTS:
                 convert_record(path, FORMATS)
-            self._file = open_file(path, FORMATS, ["synchronous=FULL"], checked=TABLES)
+            self._open()
+
+    # Files ----------------------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        self._file = open_file(self._path, FORMATS, ["synchronous=FULL"], checked=TABLES)
         self._file.text_factory = decode_text
+        self._identity = self._identify()
+
+    def _identify(self) -> tuple[tuple[int, int] | None, ...]:
+        """Device and inode of the database and of its write-ahead log; None for a file that is not there."""
+        found: list[tuple[int, int] | None] = []
+        for path in () if self._path == IN_MEMORY else (self._path, find_log(self._path)):
+            try:
+                status = path.stat()
+            except FileNotFoundError:
+                found.append(None)
+            else:
+                found.append((status.st_dev, status.st_ino))
+        return tuple(found)
+
+    def has_own_files(self) -> bool:
+        return self._identify() == self._identity
+
+    def _check_files(self) -> None:
+        """Write the record again if its files have been deleted: what is written to them would be lost with this
+        process. Raises OSError if that fails, or if another file is in their place.
+        """
+        found = self._identify()
+        if found == self._identity:
+            return
+        if found and found[0] not in (None, self._identity[0]):
+            raise OSError(
+                f"{self._path} is another file than the one with which the broker started: changes are refused; stop"
+                " the system to continue with that file, or move it away, then the broker writes its record again"
+            )
+        try:
+            self._write_again()
+        except (OSError, sqlite3.Error) as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+            text = f"{self._path} was deleted while the broker runs, and cannot be written again: {reason}"
+            raise OSError(f"{text}; do not stop the broker before that works, as the record would be lost") from error
+        _log.warning("%s was deleted while the broker runs: it is written again, and nothing is lost", self._path)
+
+    def _write_again(self) -> None:
+        """Copy the record from the open files, which exist until they are closed, to a new one."""
+        new = self._path.with_name(self._path.name + NEW)
+        remove_database(new)
+        try:
+            os.close(os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            self._file.execute("VACUUM INTO ?", (str(new),))
+            sync_file(new)
+            self._file.close()  # also deletes the write-ahead log, if that has the old name
+            remove_database(self._path)
+            new.replace(self._path)
+        finally:
+            remove_database(new)
+        sync_folder(self._path.parent)
+        self._open()
+
+    # Reading and writing --------------------------------------------------------------------------------------------
 
     @contextmanager
     def _usable(self) -> Iterator[None]:
@@ -68,6 +140,7 @@ class SqliteStore(Store):
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         """All statements within take effect, or none. Raises OSError then, or if a later broker has written."""
+        self._check_files()
         try:
             with transaction(self._file):
                 if (later := self._read_incarnation()) > self.incarnation:

@@ -24,6 +24,7 @@ from common.control_messages import (
     HostChange,
     HostRecorded,
     ManagerRecord,
+    ProbeRecord,
     ReadVersion,
     RebaseVersion,
     Recorded,
@@ -38,7 +39,7 @@ from common.messages import INT64_MAX, Header
 from common.names import NUMBERS_PER_INCARNATION, RECORD
 from common.process_health import WriteTimes
 from common.query_messages import Answer, ReadConfig
-from common.wire import Incoming, Outgoing, decode_body, encode_body
+from common.wire import Incoming, Outgoing, decode_body, encode_body, make_outgoing
 
 RECORD_NAME: Final = "broker.sqlite"
 """The record in the state directory."""
@@ -131,6 +132,10 @@ class Store(Protocol):
 
     def probe(self) -> None:
         """Write the incarnation again, to test whether writing works."""
+
+    def has_own_files(self) -> bool:
+        """Whether the files of the record are still those that are open, neither deleted nor replaced."""
+        return True
 
     def close(self) -> None:
         """Release the record."""
@@ -230,6 +235,13 @@ class RecordEndpoint(ThreadEndpoint):
             self.put(execute(self._store, message, problem))
         else:
             self.run(partial(self._execute, message), size)
+
+    def check_files(self) -> None:
+        """Probe the record if its files have been deleted or replaced: the machine learns that from the answer. Every
+        write checks this, too, so this is for a broker that writes nothing; needs a running loop.
+        """
+        if not self.queued and not self._store.has_own_files():
+            self.send(make_outgoing(RECORD, ProbeRecord()))
 
     def _execute(self, message: Outgoing) -> Incoming:
         if message.header.kind in ("ReadConfig", "ReadVersion"):

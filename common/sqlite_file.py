@@ -85,6 +85,26 @@ def find_format(path: Path) -> int:
     return found
 
 
+def find_log(path: Path) -> Path:
+    """The write-ahead log of a file."""
+    return path.with_name(f"{path.name}-wal")
+
+
+def remove_database(path: Path) -> None:
+    """Remove a file with its log, if there is one."""
+    for one in (path, find_log(path), path.with_name(f"{path.name}-shm")):
+        one.unlink(missing_ok=True)
+
+
+def sync_file(path: Path) -> None:
+    """Make the content of a file durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 @contextmanager
 def transaction(file: sqlite3.Connection) -> Iterator[None]:
     """All statements within take effect, or none."""

@@ -5,6 +5,7 @@ Not here: what every store must do (`test_store.py`).
 
 import json
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -250,3 +251,55 @@ def test_a_record_of_which_pages_are_damaged_is_refused(path: Path) -> None:
     path.write_bytes(content[:8_000] + bytes(len(content) - 8_000))
     with pytest.raises(OSError, match=r"the record of RMs and .* cannot be used: [^\n]*; move it away[^\n]*$"):
         SqliteStore(path)
+
+
+# Files that are deleted or replaced while the record is open ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("deleted", [["", "-wal", "-shm"], [""], ["-wal"], ["-shm", "-wal"]])
+def test_a_record_that_was_deleted_is_written_again_and_nothing_is_lost(
+    path: Path, store: SqliteStore, deleted: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert store.begin(7) == (7, "")
+    keep(store, 1, "first")
+    assert store.has_own_files()
+    for suffix in deleted:
+        path.with_name(path.name + suffix).unlink()
+    assert not store.has_own_files()
+    keep(store, 2, "second")
+    assert [one.getMessage() for one in caplog.records] == [
+        f"{path} was deleted while the broker runs: it is written again, and nothing is lost"
+    ]
+    assert store.has_own_files()
+    assert path.stat().st_mode & 0o777 == 0o600
+    with closing(SqliteStore(path)) as another:
+        assert [one.number for one in another.read_histories()[RM].entries] == [1, 2]
+        assert read_latest(another) == "second"
+        assert another.read_records() == [facts(RM, "second")]
+        assert another.begin(0) == (8, "")
+
+
+def test_a_file_in_place_of_the_record_is_left_alone_and_changes_are_refused(path: Path, store: SqliteStore) -> None:
+    keep(store, 1, "first")
+    path.rename(path.with_name("moved"))
+    path.write_text("another file")
+    with pytest.raises(OSError, match="is another file than the one with which the broker started: changes are ref"):
+        keep(store, 2, "second")
+    assert path.read_text() == "another file"
+    assert read_latest(store) == "first"
+    path.unlink()
+    keep(store, 2, "second")
+    assert read_latest(store) == "second"
+
+
+def test_a_record_whose_folder_was_deleted_refuses_changes_until_the_folder_is_there(
+    path: Path, store: SqliteStore
+) -> None:
+    keep(store, 1, "first")
+    shutil.rmtree(path.parent)
+    with pytest.raises(OSError, match=r"was deleted while the broker runs, and cannot be written again: No such file"):
+        keep(store, 2, "second")
+    path.parent.mkdir()
+    store.probe()
+    with closing(SqliteStore(path)) as another:
+        assert read_latest(another) == "first"

@@ -545,6 +545,31 @@ def test_a_write_is_refused_if_too_much_waits_for_the_disk(tmp_path: Path, monke
     asyncio.run(story())
 
 
+def test_an_endpoint_reports_deleted_files_without_a_write_of_the_broker(tmp_path: Path) -> None:
+    path = tmp_path / "record.sqlite"
+
+    async def story() -> None:
+        wire, store = Transport(), SqliteStore(path)
+        record = RecordEndpoint(store, wake=lambda: wire.wake(RECORD))
+        wire.add(RECORD, record)
+        record.check_files()
+        assert record.queued == 0
+        path.unlink()
+        path.write_text("another file")
+        record.check_files()
+        record.check_files()
+        [answer] = await hear(wire)
+        assert "is another file than the one" in recorded(answer).problem
+        path.unlink()
+        record.check_files()
+        [answer] = await hear(wire)
+        assert recorded(answer) == Recorded(number=0)
+        record.close()
+        store.close()
+
+    asyncio.run(story())
+
+
 def test_an_endpoint_that_is_closed_finishes_its_writes_first(tmp_path: Path) -> None:
     async def story() -> None:
         store = SlowStore(tmp_path / "record.sqlite")
