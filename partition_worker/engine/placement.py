@@ -8,6 +8,7 @@ registry. The queue tree creates the queue of a path that does not exist yet.
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import ClassVar, Final
 
 from common.config import placement_rules
@@ -521,6 +522,14 @@ class PlacementChain:
             code = error.code if isinstance(error, PlacementRejected) else PlacementReason.RULES_REFUSED
             reason = f"failed to place application {submission.request.application_id}: {error}"
             raise PlacementRejected(reason, code) from error
+
+
+@lru_cache(maxsize=2)
+def build_chain(rules: tuple[PlacementRuleConfig, ...]) -> PlacementChain:
+    """Return the chain of these rules. The vote on a configuration and its commit need the same one, and compiling a
+    thousand expressions takes a second.
+    """
+    return PlacementChain(rules)
 
 
 def _build(config: PlacementRuleConfig) -> Rule:

@@ -22,7 +22,7 @@ from common.config.validation import find_build_problems
 from common.text_formats import format_count
 from common.wire import NEVER
 from partition_worker.engine import events, lifecycle
-from partition_worker.engine.placement import PlacementChain
+from partition_worker.engine.placement import build_chain
 from partition_worker.engine.preemption.quota_enforcement import quota_preemption_time
 from partition_worker.engine.queues.queue import ApplicationSort, Queue
 from partition_worker.engine.queues.tree import QueueChangePlan, Settings, configure
@@ -36,7 +36,7 @@ def find_objections(state: PartitionState, config: PartitionConfig) -> list[str]
     if state.retired:
         return [f"partition {state.name} was removed"]
     problems = [str(problem) for problem in find_build_problems(config)]
-    problem = PlacementChain(config.placement_rules).problem
+    problem = build_chain(config.placement_rules).problem
     return [*problems, problem] if problem else problems
 
 
@@ -45,7 +45,7 @@ def apply(state: PartitionState, config: PartitionConfig, plan: QueueChangePlan)
     assert plan.before is state.config.root, "a plan from another configuration"
     state.config = config
     state.changes.partition = True
-    state.placement = PlacementChain(config.placement_rules)
+    state.placement = build_chain(config.placement_rules)
     state.nodes.set_policy(state.node_sort(config), config.node_sort_policy.weights)
     _change_queues(state, plan)
     if plan.limits:

@@ -31,7 +31,7 @@ from partition_worker.engine.application import RETENTION_S, Alarm, Application,
 from partition_worker.engine.durable_records import PreemptionRecord, RejectionRecord
 from partition_worker.engine.nodes.node_index import Node, Reservation
 from partition_worker.engine.nodes.nodes import Nodes
-from partition_worker.engine.placement import PlacementChain
+from partition_worker.engine.placement import build_chain
 from partition_worker.engine.predicates.evaluation import Predicates
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.preemption_log import Preemptions
@@ -371,7 +371,7 @@ class PartitionState:
             self.changes.queues[queue.path] = None
             self.record_event(event_codes.QUEUE, queue.path, event_codes.ADD, event_codes.DETAILS_NONE)
         self.nodes = Nodes(self.node_sort(config), config.node_sort_policy.weights, Predicates(plugins))
-        self.placement = PlacementChain(config.placement_rules)
+        self.placement = build_chain(config.placement_rules)
         self.users = Users(config.user_group_resolver.type)
         self.pending_submissions = PendingSubmissions()
         self.usage = Usage(config, self.record_event)

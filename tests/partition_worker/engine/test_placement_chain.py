@@ -1,7 +1,9 @@
 import pytest
+from msgspec.structs import replace
 
-from common.config.model import PlacementRuleConfig
-from partition_worker.engine.placement import PlacementChain, PlacementRejected
+from common.config import placement_rules
+from common.config.model import FilterConfig, PlacementRuleConfig
+from partition_worker.engine.placement import PlacementChain, PlacementRejected, build_chain
 from partition_worker.engine.user_resolution import User
 from tests.partition_worker.engine.placement_builders import (
     NOWHERE,
@@ -140,3 +142,21 @@ def test_the_queue_that_a_rule_for_groups_finds_is_subject_to_access_control() -
     user = User("bob", ("dev", "qa", "ops"))
     closed = FakeTree(leaf("root.qa", is_open=False), leaf("root.ops"), leaf("root.b"))
     assert placement.place(submission(user=user), closed) == "root.b"
+
+
+def test_the_expressions_of_a_configuration_are_compiled_once_for_its_vote_and_commit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled: list[str] = []
+
+    class CountedExpression(placement_rules.Expression):
+        def __init__(self, text: str) -> None:
+            compiled.append(text)
+            super().__init__(text)
+
+    monkeypatch.setattr(placement_rules, "Expression", CountedExpression)
+    filters = [FilterConfig(users=(f"^once{number}$",)) for number in range(2)]
+    before, after = (replace(A, filter=one) for one in filters)
+    assert build_chain((before,)) is build_chain((before,))
+    assert build_chain((after,)) is build_chain((after,))
+    assert compiled == ["^once0$", "^once1$"]
