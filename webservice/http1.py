@@ -8,6 +8,7 @@ reads an answer, would keep its connection and the answer's memory for ever.
 import asyncio
 import logging
 import sys
+from collections import Counter
 from contextlib import suppress
 from http import HTTPStatus
 from typing import ClassVar, Final
@@ -41,10 +42,12 @@ class BoundedHttpProtocol(H11Protocol):
     taken_within_s: ClassVar = 10.0
     """The connection of an event stream's client that is disconnected remains so long, to receive the closing line."""
     connections_max: ClassVar = 1000
-    """Connections; requests on a further one are answered with 503, and it is closed."""
+    """Connections. For a further one the oldest idle one ends, of the address with the most; without an idle one, its
+    requests are answered with 503, and it is closed.
+    """
     connections_of_one_max: ClassVar = 500
-    """Connections of one address, half of all: a further one is closed at once. Twice the bound on concurrent requests
-    of one address.
+    """Connections of one address, half of all: for a further one its oldest idle one ends, or else the new one at once.
+    Twice the bound on concurrent requests of one address.
     """
 
     _owner: Identity | None = None
@@ -53,6 +56,8 @@ class BoundedHttpProtocol(H11Protocol):
     """The next part that the client has to send: IDLE for a head, SEND_BODY for a body."""
     _late: asyncio.TimerHandle | None = None
     """The timeout of that; set while the client has to send something."""
+    _opened_at = 0.0
+    """When the connection was made, in the loop's time."""
     _is_refused = False
     """Whether further data of the client is ignored."""
     _stuck: asyncio.TimerHandle | None = None
@@ -60,11 +65,14 @@ class BoundedHttpProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # uvicorn narrows it, too
         super().connection_made(transport)
-        if self._exceeds_connections():
+        self._opened_at = self.loop.time()
+        others = self._count_by_host()
+        host = self._host
+        if others[host] > self.connections_of_one_max and not self._end_idle(host):
             transport.abort()
             return
         self.conn = h11.Connection(h11.SERVER, HEAD_BYTES_MAX)  # uvicorn's own has a limit of 16 KiB
-        if len(self.connections) > self.connections_max:
+        if len(self.connections) > self.connections_max and not self._end_idle(others.most_common(1)[0][0]):
             self.limit_concurrency = 0  # uvicorn answers with 503
         transport.set_write_buffer_limits(high=1)  # pause at the first unsent byte; TLS treats 0 as no limit
         self._owner = certificate_owner(transport.get_extra_info("peercert"))
@@ -98,10 +106,32 @@ class BoundedHttpProtocol(H11Protocol):
                 return
         self.transport.close()
 
-    def _exceeds_connections(self) -> bool:
-        others = (one.client for one in self.connections if isinstance(one, BoundedHttpProtocol))
-        host = self.client and self.client[0]
-        return sum(other is not None and other[0] == host for other in others) > self.connections_of_one_max
+    @property
+    def _host(self) -> str:
+        """The address of the client; empty if it has gone."""
+        return self.client[0] if self.client else ""
+
+    def _list_others(self) -> list["BoundedHttpProtocol"]:
+        return [one for one in self.connections if isinstance(one, BoundedHttpProtocol) and one is not self]
+
+    def _count_by_host(self) -> Counter[str]:
+        return Counter([self._host, *(one._host for one in self._list_others())])
+
+    def _end_idle(self, host: str) -> bool:
+        """End the oldest connection of an address that has no request in progress, so that connections that only wait
+        keep no other client out; return whether there was one.
+        """
+        found = [one for one in self._list_others() if one._host == host and one._is_idle]
+        if not found:
+            return False
+        oldest = min(found, key=lambda one: one._opened_at)
+        self.connections.discard(oldest)  # it remains until its transport has ended
+        oldest.transport.abort()
+        return True
+
+    @property
+    def _is_idle(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
 
     def _refuse(self, status: HTTPStatus, text: str) -> None:
         """Send an error, and close the connection once the client has received it: closing while data arrives would

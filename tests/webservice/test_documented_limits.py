@@ -118,6 +118,7 @@ def test_a_page_has_1_to_10000_entries(limit: str, status: int) -> None:
 
 class Narrow(BoundedHttpProtocol):
     connections_max = 3
+    _is_idle = False  # idle ones would end for further ones
 
 
 def test_as_many_connections_are_served_as_stated_and_only_further_ones_are_refused() -> None:

@@ -152,20 +152,43 @@ class Narrow(BoundedHttpProtocol):
     connections_of_one_max = 2
 
 
-def test_one_address_does_not_get_all_connections() -> None:
+class Few(BoundedHttpProtocol):
+    connections_max = 2
+
+
+@pytest.mark.parametrize("protocol", [Narrow, Few], ids=["of one address", "of all"])
+def test_idle_connections_keep_no_client_out(protocol: type[BoundedHttpProtocol]) -> None:
     async def run() -> list[bytes]:
+        async with serving(lots, protocol) as address:
+            idle = [await asyncio.open_connection(*address) for _ in range(2)]
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(b"HEAD / HTTP/1.1\r\nHost: x\r\n\r\n")
+            served = await reader.readline()
+            with suppress(ConnectionResetError):
+                assert await idle[0][0].read() == b""
+            idle[1][1].write(b"HEAD / HTTP/1.1\r\nHost: x\r\n\r\n")
+            stays = await idle[1][0].readline()
+            for _, one in (*idle, (reader, writer)):
+                one.close()
+            return [served, stays]
+
+    assert asyncio.run(run()) == [b"HTTP/1.1 200 OK\r\n"] * 2
+
+
+def test_one_address_does_not_get_all_connections() -> None:
+    async def run() -> bytes:
         async with serving(lots, Narrow) as address:
-            first = [await asyncio.open_connection(*address) for _ in range(2)]
+            busy = [await asyncio.open_connection(*address) for _ in range(2)]
+            for reader, writer in busy:
+                writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+                await reader.readline()
             reader, writer = await asyncio.open_connection(*address)
             refused = await reader.read()
-            _, earlier = first[0]
-            earlier.write(b"HEAD / HTTP/1.1\r\nHost: x\r\n\r\n")
-            served = await first[0][0].readline()
-            for _, one in (*first, (reader, writer)):
+            for _, one in (*busy, (reader, writer)):
                 one.close()
-            return [refused, served]
+            return refused
 
-    assert asyncio.run(run()) == [b"", b"HTTP/1.1 200 OK\r\n"]
+    assert asyncio.run(run()) == b""
 
 
 @pytest.mark.parametrize(
