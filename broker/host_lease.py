@@ -29,9 +29,9 @@ from common.postgres_leases import EXPIRES, LEFT_S
 FILE: Final = "host-lease"
 """In the state directory: the tokens that this system may have written last."""
 
-TOKENS_MAX: Final = 8
-"""Tokens that are kept: one for each attempt since the last one that is known to have succeeded. If there are more, a
-restart has to wait until its own lease has ended."""
+TOKENS_MAX: Final = 64
+"""Tokens that are kept: the last one that is known to be durable, and one of each start since, as its outcome may be
+unknown. If there are more, a restart has to wait until its own lease has ended."""
 
 _PREFIX: Final = "host "
 _REFUSED: Final = "refused "
@@ -45,6 +45,9 @@ class HostLease:
         self._host = host
         self._file = None if state is None else state / FILE
         self._tokens: list[int] = []
+        self._is_pending = False
+        """Whether the last token was tried and is not known to be durable: it is tried again. A commit that waits for
+        the standby may take effect long after its connection was given up."""
         if self._file is not None:
             with suppress(FileNotFoundError, ValueError):  # a file that was cut off is like none
                 self._tokens = [int(word) for word in self._file.read_text(encoding="ascii").split()]
@@ -66,8 +69,9 @@ class HostLease:
             identity, _, machine = held.partition(" ")
             is_copy = identity == self._host.id
             return Rival(machine=machine, address=address, since=since, expires=expires, left_s=left_s, is_copy=is_copy)
-        self._tokens = [*self._tokens, secrets.randbits(62)][-TOKENS_MAX:]
-        self._keep_tokens()
+        if not self._is_pending:
+            self._tokens, self._is_pending = [*self._tokens, secrets.randbits(62)][-TOKENS_MAX:], True
+            self._keep_tokens()
         changed = connection.execute(  # without a lock before, which a stopped rival would hold
             "UPDATE leases SET holder = %s, writes = %s, endpoint = %s,"  # noqa: S608
             " epoch = CASE WHEN %s THEN epoch ELSE extract(epoch FROM clock_timestamp())::bigint END,"
@@ -84,7 +88,7 @@ class HostLease:
 
     def confirm(self) -> None:
         """Note that the latest renewal is durable."""
-        self._tokens = self._tokens[-1:]
+        self._tokens, self._is_pending = self._tokens[-1:], False
 
     def _keep_tokens(self) -> None:
         if self._file is None:

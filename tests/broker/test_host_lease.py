@@ -147,10 +147,21 @@ def test_a_renewal_of_unknown_outcome_is_known_later(connection: Connection, tmp
     assert renew(lease, connection) is None
     with connection.transaction():
         assert lease.renew(connection, poll) is None
-    for _ in range(TOKENS_MAX - 2):  # it was carried out, and the connection broke; the next ones are not
+    for _ in range(3 * TOKENS_MAX):  # it was carried out, and the connection broke; the next ones wait for its lock
         with connection.transaction(force_rollback=True):
             assert lease.renew(connection, poll) is None
     assert renew(HostLease(facts(), tmp_path), connection) is None
+
+
+def test_after_too_many_starts_of_unknown_outcome_a_system_waits_for_the_end_of_its_own_lease(
+    connection: Connection, tmp_path: Path
+) -> None:
+    poll = PollLease(epoch=0, duration_s=DURATION_S)
+    assert renew(HostLease(facts(), tmp_path), connection) is None
+    for _ in range(TOKENS_MAX):
+        with connection.transaction(force_rollback=True):
+            assert HostLease(facts(), tmp_path).renew(connection, poll) is None
+    assert renew(HostLease(facts(), tmp_path), connection) is not None
 
 
 def test_without_its_file_a_system_waits_for_the_end_of_its_own_lease(connection: Connection, tmp_path: Path) -> None:

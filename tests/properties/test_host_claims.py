@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from broker.election import RENEWALS, Election
-from broker.host_lease import HostLease
+from broker.host_lease import FILE, HostLease
 from common.control_messages import LeasePolled, PollLease
 from common.host_facts import HostFacts
 from common.lease_watch import LEFT_MAX
@@ -127,14 +127,13 @@ class Story:
 
     def _copy(self, source: System, target: System) -> None:
         """Copy a state directory. A host that runs renews its lease before the copy can be started."""
-        if not source.folder.exists():
+        if not (source.folder / FILE).exists():  # it has never polled
             target.folder.mkdir(exist_ok=True)
             return
         shutil.rmtree(target.folder, ignore_errors=True)
         shutil.copytree(source.folder, target.folder)
-        read = "SELECT writes FROM leases"
-        before = self.connection.execute(read).fetchone()
-        while source.is_host and self.connection.execute(read).fetchone() == before:
+        copied = (target.folder / FILE).read_text().split()
+        while source.is_host and str(*self.connection.execute("SELECT writes FROM leases").fetchone() or ()) in copied:
             self.now += DURATION_S / RENEWALS
             source.poll(self.connection, self.now, self.jump_s)
 
