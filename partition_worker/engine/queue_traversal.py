@@ -34,7 +34,6 @@ queues. Asks with a reservation, a placeholder or a required node are placed one
 """
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from heapq import merge
 from itertools import chain, islice
 from math import inf
@@ -125,9 +124,10 @@ def decide(state: PartitionState) -> Decision | None:
     decision: Decision | None = reserved_asks.decide(state)
     if decision is None and state.swap_candidates.first(state.readiness.retry_round) is not None:
         decision = gang_scheduling.decide_swap(state)
-    with suppress(TurnOver):
+    try:
         return decision or traverse_queues(state)
-    return None
+    except TurnOver:
+        return None
 
 
 def apply_decision(state: PartitionState, decision: Decision) -> None:

@@ -189,11 +189,12 @@ class Readiness:
 
     def continue_attempt(self, application: Application) -> AttemptProgress:
         """Return how far a cut attempt has got; it starts again if something was freed, and if there is none."""
-        _, progress = self.cut.pop(application.rank, (application, None))
-        if progress is None or progress.retry_round != self.retry_round:
-            return AttemptProgress(self.retry_round)
-        progress.tried = 0
-        return progress
+        if self.cut and application.rank in self.cut:
+            _, progress = self.cut.pop(application.rank)
+            if progress.retry_round == self.retry_round:
+                progress.tried = 0
+                return progress
+        return AttemptProgress(self.retry_round)
 
     # The next queue and application ---------------------------------------------------------------------------------
 

@@ -318,8 +318,6 @@ class Nodes:
         first = index.find(shape.amounts)
         if first is None or (shape.constraint is None and not first.guarded):
             return first
-        if self.predicates.is_hopeless(shape):
-            return None
         if policy is None:
             return self.predicates.first(shape, index.having_room(shape.amounts), all_nodes=False)
         demands = self.predicates.no_demands if shape.constraint is None else shape.constraint.demands

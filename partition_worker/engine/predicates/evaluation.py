@@ -102,10 +102,6 @@ class Predicates:
         """
         return self.table.code(self.table.find(demands), node, limit) == ACCEPTS
 
-    def is_hopeless(self, shape: AskShape) -> bool:
-        """Whether every node is known to refuse such asks."""
-        return shape.constraint is not None and self.table.is_hopeless(self.table.find(shape.constraint.demands))
-
     def begin_search(self, shape: AskShape) -> float:
         """Return the limit of the work of a search for such an ask. Raises WorkSpent, as `is_accepted` with it."""
         return inf if shape.constraint is None else self.table.begin_search(self.table.find(shape.constraint.demands))
