@@ -32,6 +32,19 @@ HELD_MAX: Final = 1_000
 are dropped, as by a broken connection, and their senders repeat them."""
 
 
+SETTINGS_BYTES_MAX: Final = 1 << 20
+"""Bytes of an RM's settings, build information and capabilities, as a message has them: they are in its record, which
+is read at the start and written again with each change of a lease. A registration or update with more is refused. A
+Kubernetes config map cannot have more."""
+
+
+def find_excess(*settings: object) -> str:
+    """Why these settings of an RM are too large; empty if they are not."""
+    if len(msgspec.msgpack.encode(settings)) <= SETTINGS_BYTES_MAX:
+        return ""
+    return f"the RM's settings, build information and capabilities have more than {SETTINGS_BYTES_MAX} bytes"
+
+
 def build_record(session: RmSession, registry: Registry) -> RmRecord:
     """The record of an RM with this session."""
     record = msgspec.convert(session, RmRecord, from_attributes=True)

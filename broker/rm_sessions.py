@@ -21,6 +21,7 @@ from broker.config_analysis import AnalysedPartition
 from broker.config_rollout import REGISTRATION_MAX_S, ROLLOUT_MAX_S, ConfigChange, ConfigChanges
 from broker.config_versions import FROM_FILE
 from broker.registry import RmSession, build_answer, build_refusal
+from broker.rm_records import find_excess
 from broker.state import BrokerState, ChangeRefused
 from common.config.problems import ConfigError
 from common.control_messages import CommitConfig, Pause, Repeat, SessionMoved
@@ -119,6 +120,8 @@ def _build_registration(
     if not state.may_register(rm):
         reason = f"RM {rm!r} may not register here: the setting allowed-rms does not name it"
         raise ChangeRefused(HTTPStatus.FORBIDDEN, reason)
+    if excess := find_excess(request.build_info, request.extra_config, request.capabilities):
+        raise ChangeRefused(HTTPStatus.BAD_REQUEST, excess)
     own = request.config or state.default_text
     state.refused.settle(rm)
     text, partitions, base = _choose_config(state, rm, own, follows_core=not request.config)

@@ -31,7 +31,7 @@ from broker.metrics import BrokerMetrics
 from broker.placement import Placement
 from broker.queries import PendingQueries, list_partitions, read_config
 from broker.registry import RmRecord, RmSession, WorkerSlot, build_refusal
-from broker.rm_records import RmPersistence, restore_session
+from broker.rm_records import RmPersistence, find_excess, restore_session
 from broker.state import BrokerState
 from broker.stored_texts import TextWanted
 from common import control_messages, rm_messages
@@ -505,6 +505,10 @@ class BrokerMachine:
             )
             return [build_refusal(incoming.source, header, "unknown-session", reason)]
         settings: list[Outgoing] = []
+        if excess := find_excess(message.extra_config):
+            return [
+                build_refusal(incoming.source, header, "configuration", f"update of configuration failed: {excess}")
+            ]
         if session.extra != message.extra_config:
             session = replace(session, extra=dict(message.extra_config))
             self.registry.set_session(session)

@@ -6,9 +6,10 @@ import pytest
 
 from broker import config_versions
 from broker.config_versions import ENTRY_BYTES, RMS_MAX
+from broker.rm_records import SETTINGS_BYTES_MAX
 from common.control_messages import RemoveVersions, VersionsRemoved
 from common.names import RECORD
-from common.rm_messages import Leave, Refused
+from common.rm_messages import Leave, Refused, RegisterResourceManager
 from common.wire import decode_body
 from tests.broker.bench import PATIENT, PROXY, WEB, BrokerBench, answers, kinds, registered
 from tests.machines import ONE_QUEUE, RM, SESSION, said
@@ -107,3 +108,20 @@ def test_rms_without_partitions_have_a_limit_too() -> None:
     assert refusal.reason.endswith("2 RMs are registered already, the limit of the setting partitions-max")
     assert kinds(bench.call("partitions: []", rm="rm-0", session="again"))[-1] == (PROXY, "Registered")
     assert WEB not in [to for to, _ in kinds(bench.hear(PROXY, Leave(), rm="rm-1", ref="leave"))]
+
+
+def test_settings_of_an_rm_have_a_limit_as_they_are_in_its_record() -> None:
+    bench = registered()
+    large = {"a": "x" * SETTINGS_BYTES_MAX}
+    request = RegisterResourceManager(rm_id="rm-2", config=ONE_QUEUE, extra_config=large)
+    told = said(bench.hear(PROXY, request, rm="rm-2", session="another", ref="call"))
+    told += said(bench.update(ONE_QUEUE, **large))
+    reason = f"the RM's settings, build information and capabilities have more than {SETTINGS_BYTES_MAX} bytes"
+    assert [one.reason for one in told if isinstance(one, Refused)] == [
+        f"registration of RM failed: {reason}",
+        f"update of configuration failed: {reason}",
+    ]
+    assert bench.facts[RM].extra == {}
+    almost = {"a": "x" * (SETTINGS_BYTES_MAX - 100)}
+    bench.update(ONE_QUEUE, **almost)
+    assert bench.facts[RM].extra == almost
