@@ -170,7 +170,7 @@ class Readiness:
 
     def begin_turn(self, attempts: int) -> None:
         """Allow so many failed attempts. Every second turn continues with a cut attempt, so that others have theirs."""
-        self.attempts_left = attempts
+        self.attempts_left = float(attempts)
         self._has_continued = bool(self.cut) and not self._has_continued
         if self._has_continued:
             application, _ = next(iter(self.cut.values()))

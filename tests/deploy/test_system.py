@@ -1,14 +1,17 @@
 """The supervisor with real processes, which are fakes: what it starts, how it stops, what it leaves behind."""
 
+import errno
 import json
 import os
 import pty
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 from itertools import count
 from pathlib import Path
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -365,9 +368,12 @@ def test_only_its_own_files_go(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(OTHERS)
 
 
-def test_what_cannot_be_removed_is_complained_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "rm_a.damaged").symlink_to(tmp_path)
+def test_what_cannot_be_removed_is_complained_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "rm_a.damaged").mkdir()
     (tmp_path / "rm_a.sqlite").write_text("x")
+    monkeypatch.setattr(shutil, "rmtree", Mock(side_effect=PermissionError(errno.EACCES, "Permission denied")))
     remove_journal(tmp_path, "rm_a")
     assert "rm_a.damaged: cannot be removed" in caplog.text
     assert not (tmp_path / "rm_a.sqlite").exists()
