@@ -10,7 +10,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 REFERENCE = $(if $(ORACLE_DIR),--reference-dir "$(ORACLE_DIR)") $(if $(ORACLE),--reference "$(ORACLE)")
 
 .DEFAULT_GOAL := help
-.PHONY: help setup compiled engine run up test test-interop test-kubernetes chaos cluster-chaos cluster-failover upgrades differential fuzz bench bench-check bench-must bench-update check docs format proto sim clean
+.PHONY: help setup compiled engine run up test test-interop test-kubernetes chaos cluster-chaos cluster-failover upgrades differential fuzz bench bench-check bench-must neighbours bench-update check docs format proto sim clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1 |/' | column -t -s '|'
@@ -96,6 +96,9 @@ bench-check: setup ## fail if a figure is a fifth above the committed one (a min
 
 bench-must: setup ## check the ratios to the reference: ORACLE_DIR= (needs Go) or ORACLE=
 	$(BIN)/python -m benchmarks --must $(REFERENCE)
+
+neighbours: setup ## measure what others notice of expensive inputs (ten minutes): ROWS= (names, with * for any text), UPDATE=1
+	$(BIN)/python -m benchmarks.neighbours $(ROWS) $(if $(UPDATE),--update)
 
 bench-update: setup ## run the benchmarks, and write benchmarks/results.json and docs/performance.md: NAMES= ORACLE_DIR= ORACLE=
 	$(BIN)/python -m benchmarks --update $(NAMES) $(REFERENCE)

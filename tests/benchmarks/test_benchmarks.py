@@ -9,13 +9,14 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks import __main__ as program
-from benchmarks import auditor, configuration, kubernetes_predicates, rest, simulate, store, tenants
+from benchmarks import auditor, configuration, kubernetes_predicates, neighbours, rest, simulate, store, tenants
 from benchmarks.calibration import as_in_a_worker, loop
 from benchmarks.catalogue import BENCHMARKS
 from benchmarks.charts import PATHS, Curve, Panel, chart, drawn
 from benchmarks.document import TABLES, render_files, rewritten
 from benchmarks.end_to_end import latency_figures, measured, prepare, timed
 from benchmarks.engine import EVERY, Engine
+from benchmarks.expensive import ROWS, write_selector
 from benchmarks.growth import Point, figures, points
 from benchmarks.local_worker import NAME
 from benchmarks.must import GROWTH, RATIOS, growth, verdicts
@@ -323,3 +324,61 @@ def test_real_systems_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     names = {one.name for one in answers if one.value > 0}
     assert names >= {f"rest/{name}/{what}" for name in rest.PATHS for what in ("median", "99 of 100", "answers")}
     assert names >= {f"rest/table of {name}/all rows" for name in TABLE_NAMES}
+
+
+# Neighbours -----------------------------------------------------------------------------------------------------------
+
+
+def waits(p99_ms: float) -> neighbours.Waits:
+    return neighbours.Waits(400, 10.0, p99_ms, 2_000.0)
+
+
+@pytest.mark.parametrize(
+    ("p99_ms", "ended", "message"),
+    [
+        (249.0, [], ""),
+        (251.0, [], "heavy: one ask of a hundred beside it waited 251 ms, at most 250 are right\n"),
+        (9.0, ["broker"], "heavy: ended: broker\n"),
+    ],
+)
+def test_neighbours_that_wait_too_long_or_processes_that_end_fail_the_program(
+    p99_ms: float,
+    ended: list[str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = neighbours.Found("heavy", "64 KB", waits(p99_ms), waits(3_000.0), waits(70.0), ended)
+    monkeypatch.setattr(neighbours, "measure", lambda row, seconds: found)
+    assert neighbours.main([ROWS[0].name]) == bool(message)
+    output = capsys.readouterr()
+    assert f"| heavy | 64 KB | {p99_ms:.0f} ms | 3,000 ms | 2,000 ms" in output.out
+    assert output.err.endswith(message)
+
+
+def test_the_table_of_neighbours_replaces_the_earlier_one_in_the_document(tmp_path: Path) -> None:
+    document = tmp_path / "limits.md"
+    document.write_text("before\n<!-- neighbours -->\nearlier\n<!-- end -->\nafter\n")
+    neighbours.update_document([neighbours.Found("heavy", "64 KB", waits(9), waits(9), waits(9), [])], document)
+    lines = document.read_text().splitlines()
+    assert (lines[:2], lines[-2:], len(lines)) == (["before", "<!-- neighbours -->"], ["<!-- end -->", "after"], 7)
+
+
+def test_the_document_has_a_row_for_each_expensive_input() -> None:
+    text = neighbours.LIMITS.read_text()
+    assert [one.name for one in ROWS if f"| {one.name} | {one.limit} |" not in text] == []
+
+
+def test_an_expensive_input_and_its_neighbours_run_against_a_real_system() -> None:
+    [row] = [one for one in ROWS if one.name.startswith("2,500 foreign allocations")]
+    found = neighbours.measure(row, 1.0)
+    assert found.ended == []
+    assert found.beside.count >= 30
+    assert found.same.count >= 30
+    assert found.status.count >= 1
+
+
+def test_the_expensive_selector_is_within_its_limits() -> None:
+    selector = write_selector(7)
+    assert 60_000 < len(selector) <= 65_536
+    assert selector.count("||") < 64
