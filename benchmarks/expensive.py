@@ -32,6 +32,7 @@ QUEUE: Final = "root.heavy"
 NODES: Final = 2_500
 BATCH: Final = 10_000
 ONE: Final[Mapping[str, str]] = {"vcore": "1"}
+SELECTOR: Final = "yunishard/nodeSelector"
 CLIENTS: Final = 8
 """REST clients of a row at the same time."""
 
@@ -143,9 +144,24 @@ async def selectors(scene: Scene) -> AsyncGenerator[None]:
     """60 asks with different node selectors of 63 KB."""
     await scene.rm.update_applications(new=[application("selecting", QUEUE, user="u")])
     yield
-    tags = [{"yunishard/nodeSelector": write_selector(number)} for number in range(60)]
+    tags = [{SELECTOR: write_selector(number)} for number in range(60)]
     for number, tag in enumerate(tags):
         await scene.rm.update_allocations(allocations=[ask(f"s-{number}", "selecting", ONE, tags=tag)])
+
+
+@row("64 MiB of an update, 65,536 characters and 256 terms of a selector")
+async def selectors_in_large_updates(scene: Scene) -> AsyncGenerator[None]:
+    """Updates of 900 asks with different node selectors of 63 KB."""
+    await scene.rm.update_applications(new=[application("selecting", QUEUE, user="u")])
+    text = write_selector(0)
+    yield
+
+    async def turn(number: int) -> None:
+        asks = [ask(f"s-{number}-{n}", "selecting", ONE, tags={SELECTOR: f"{text}||x{number}y{n}"}) for n in range(900)]
+        await scene.rm.update_allocations(allocations=asks)
+        await scene.rm.update_allocations(releases=[release("selecting", one.allocation_key) for one in asks])
+
+    await scene.repeat(turn)
 
 
 @row("50,000 items and 64 MiB of an update; the window")

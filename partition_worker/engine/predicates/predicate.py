@@ -25,7 +25,7 @@ unreadable taint refuses every ask, because its author wanted to keep the node f
 """
 
 import re
-from collections.abc import Hashable, Mapping, Set
+from collections.abc import Hashable, Mapping, Sequence, Set
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 
@@ -120,6 +120,11 @@ _RIGHT: Final = "key=value, key!=value, key in (a,b), key notin (a,b), key, !key
 ALTERNATIVES_MAX: Final = 64
 """Alternatives of a selector; an ask with more is rejected. Each costs as much as a selector for each node."""
 
+TERMS_MAX: Final = 256
+"""Terms in all alternatives of a selector; an ask with more is rejected. Each takes 4 µs to read, and an update of 64
+MiB may have 1,000 different selectors.
+"""
+
 VALUE_CHARS_PER_UNIT: Final = 256
 """Characters of a set of values that are searched for the work of one comparison."""
 
@@ -206,7 +211,10 @@ class NodeSelector:
         parts = text.split("||")
         if len(parts) > ALTERNATIVES_MAX:
             raise ValueError(f"tag {NODE_SELECTOR} has {len(parts)} alternatives, at most {ALTERNATIVES_MAX} are read")
-        selector = self.parsed[text] = Selector(tuple(dict.fromkeys(map(_parse_terms, parts))))
+        terms = [_split_terms(part) for part in parts]
+        if (count := sum(map(len, terms))) > TERMS_MAX:
+            raise ValueError(f"tag {NODE_SELECTOR} has {count} terms, at most {TERMS_MAX} are read")
+        selector = self.parsed[text] = Selector(tuple(dict.fromkeys(map(_parse_terms, terms))))
         self.parsed_chars += len(text)
         while len(self.parsed) > PARSED_MAX or self.parsed_chars > PARSED_CHARS_MAX:
             oldest = next(iter(self.parsed))
@@ -231,8 +239,8 @@ class NodeSelector:
         return demand.keys if isinstance(demand, Selector) else frozenset()
 
 
-def _parse_terms(text: str) -> Terms:
-    return tuple(dict.fromkeys(_parse_term(part.strip()) for part in _split_terms(text)))
+def _parse_terms(texts: Sequence[str]) -> Terms:
+    return tuple(dict.fromkeys(_parse_term(text.strip()) for text in texts))
 
 
 def _split_terms(text: str) -> list[str]:
@@ -285,6 +293,12 @@ ANY_KEY: Final = "*"
 REPELLING: Final = ("NoSchedule", "NoExecute")
 EFFECTS: Final = (*REPELLING, "PreferNoSchedule")
 
+TOLERATIONS_MAX: Final = 256
+"""Tolerations of an ask; one with more is rejected."""
+
+TAINTS_CHARS_MAX: Final = 2_048
+"""Characters of the taints of a node; one with more refuses all asks. They are read whenever the node is evaluated."""
+
 
 class Mark(NamedTuple):
     """A taint, or a toleration, in which value and effect are optional."""
@@ -303,8 +317,11 @@ class Tolerations:
         text = read_tag(tags, TOLERATIONS)
         if not text:
             return None
+        parts = text.split(",")
+        if len(parts) > TOLERATIONS_MAX:
+            raise ValueError(f"tag {TOLERATIONS} has {len(parts)} tolerations, at most {TOLERATIONS_MAX} are read")
         marks: dict[Mark, None] = {}
-        for part in map(str.strip, text.split(",")):
+        for part in map(str.strip, parts):
             mark = _parse_mark(part)
             if mark is None:
                 raise ValueError(
@@ -318,6 +335,8 @@ class Tolerations:
         text = node.attributes.get(TAINTS)
         if not text:
             return ""
+        if len(text) > TAINTS_CHARS_MAX:
+            return f"node has {len(text)} characters of taints, at most {TAINTS_CHARS_MAX} are read"
         tolerations: Set[Mark] = demand if isinstance(demand, frozenset) else frozenset()
         for part in text.split(","):
             taint = _parse_mark(part.strip())
@@ -332,7 +351,7 @@ class Tolerations:
 
 
 def _is_tolerated(taint: Mark, tolerations: Set[Mark]) -> bool:
-    """Whether one of the tolerations tolerates a taint. Looks up those that would: there may be 30,000."""
+    """Whether one of the tolerations tolerates a taint. Looks up those that would: there may be hundreds."""
     keys, values, effects = (taint.key, ANY_KEY), (None, taint.value or ""), (taint.effect, "")
     return any((key, value, effect) in tolerations for key in keys for value in values for effect in effects)
 

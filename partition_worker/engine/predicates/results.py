@@ -45,7 +45,12 @@ microsecond.
 """
 
 CLASS_WORK: Final = 10
-"""Work of finding the class of a node, and 1 for each of its attributes that are read."""
+"""Work of finding the class of a node, and 1 for each of its attributes that are read and for each CHARS_PER_UNIT in
+them.
+"""
+
+CHARS_PER_UNIT: Final = 16
+"""Characters of an attribute that are read, as taints are, for a unit of work."""
 
 PLUGIN_WORK: Final = 60
 """Work of an evaluation by predicates that state no other."""
@@ -378,7 +383,7 @@ class ResultTable:
         spent, size, key, code = self.spent, results.size, None, UNKNOWN
         if results.classes is not None:
             key = results.class_of(node.attributes)
-            self.spent += CLASS_WORK + len(key)
+            self.spent += CLASS_WORK + len(key) + sum([len(value) for _, value in key]) // CHARS_PER_UNIT
             code = results.classes.get(key, UNKNOWN)
         if not code:
             if self.spent >= limit:

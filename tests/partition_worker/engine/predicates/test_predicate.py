@@ -1,4 +1,6 @@
-""""""
+"""The predicates of this package: what they read in tags, and which nodes they refuse."""
+
+from collections.abc import Callable
 
 import pytest
 
@@ -121,10 +123,25 @@ def test_an_endless_selector_is_not_read() -> None:
         SELECTOR.read({NODE_SELECTOR: "a," * 40_000})
 
 
-def test_a_selector_has_a_limit_of_alternatives() -> None:
-    assert SELECTOR.read({NODE_SELECTOR: "||".join(f"a={number}" for number in range(64))}) is not None
-    with pytest.raises(ValueError, match="has 65 alternatives, at most 64 are read"):
-        SELECTOR.read({NODE_SELECTOR: "||".join(f"a={number}" for number in range(65))})
+@pytest.mark.parametrize(
+    ("tag", "most", "write", "message"),
+    [
+        (NODE_SELECTOR, 64, lambda n: "||".join(f"a={each}" for each in range(n)), "has 65 alternatives, at most 64"),
+        (NODE_SELECTOR, 256, lambda n: "b||" + ",".join(["a"] * (n - 1)), "has 257 terms, at most 256"),
+        (TOLERATIONS, 256, lambda n: ",".join(["a"] * n), "has 257 tolerations, at most 256"),
+    ],
+)
+def test_a_tag_has_a_limit_of_parts(tag: str, most: int, write: Callable[[int], str], message: str) -> None:
+    predicate = SELECTOR if tag == NODE_SELECTOR else Tolerations()
+    assert predicate.read({tag: write(most)}) is not None
+    with pytest.raises(ValueError, match=f"^tag {tag} {message} are read"):
+        predicate.read({tag: write(most + 1)})
+
+
+def test_a_node_with_endless_taints_refuses_all_asks() -> None:
+    taints = ",".join(["a:NoSchedule"] * 200)
+    assert toleration_refusal("*", taints[:2_040]) == ""
+    assert toleration_refusal("*", taints) == "node has 2599 characters of taints, at most 2048 are read"
 
 
 def test_no_selector_tag_demands_nothing() -> None:
