@@ -4,7 +4,6 @@ Schemathesis makes the requests from the document, good ones and spoiled ones, f
 it makes up are some that exist, so that there is something to answer.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import Final
@@ -25,6 +24,7 @@ from schemathesis.specs.openapi.checks import (
 )
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from tests.leftovers import at_end
 from tests.webservice.cluster import FILLED, api
 
 EXAMPLES: Final = 10
@@ -65,6 +65,7 @@ class Served:
 
     def __init__(self) -> None:
         self._directory = TemporaryDirectory(prefix="yunishard-", ignore_cleanup_errors=True)
+        at_end.callback(self._directory.cleanup)  # also if the tests are only collected
         self._changing = ""
         self._app = self._anew()
 
@@ -77,9 +78,6 @@ class Served:
 
     def _anew(self) -> ASGIApp:
         return api(FILLED, Path(mkdtemp(dir=self._directory.name)) / "history.sqlite")
-
-    def end(self) -> None:
-        self._directory.cleanup()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._app(scope, receive, send)
@@ -100,12 +98,6 @@ def names_that_exist(context: HookContext, made_up: st.SearchStrategy[object]) -
     names = [one.name for one in context.operation.path_parameters]
     existing = st.fixed_dictionaries({name: st.sampled_from(EXISTING[name]) for name in names})
     return st.one_of(existing, made_up)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def the_end() -> Iterator[None]:
-    yield
-    SERVED.end()
 
 
 def test_there_is_something_to_read_everywhere() -> None:
