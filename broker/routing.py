@@ -260,7 +260,10 @@ class BrokerMachine:
         if session is None or session.session != header.session or slot is None:
             return []
         slot.last_seen = now
-        slot.has_sent = slot.has_sent or header.life == session.generation(header.partition)
+        if header.life == session.generation(header.partition):
+            slot.has_sent = True
+            if not slot.is_present:
+                slot.is_present = self.state.texts.drop_outdated(header)
         if slot.resumption and header.seq:
             return []  # it is retransmitted
         to = replace(header, partition=usual_name(header.partition)) if DISTINCT in header.partition else header

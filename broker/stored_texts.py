@@ -66,6 +66,21 @@ class StoredTexts:
         self._waiting.setdefault(wanted.rm, {})[partition] = incoming, wanted.version
         return self._ask()
 
+    def drop_outdated(self, sent: Header) -> bool:
+        """Drop the waiting Hello of a worker that has sent this message since; return whether there was one.
+
+        A worker repeats its Hello until it has its configuration. One of an earlier generation than the message was
+        overtaken by the answer to another Hello; handling it would start the partition empty once more.
+        """
+        messages = self._waiting.get(sent.rm, {})
+        waiting = messages.get(sent.partition)
+        if waiting is None or (waiting[0].header.session, waiting[0].header.life) == (sent.session, sent.life):
+            return False
+        del messages[sent.partition]
+        if not messages:
+            del self._waiting[sent.rm]
+        return True
+
     def _ask(self) -> list[Outgoing]:
         if self._asked or not self._waiting:
             return []

@@ -59,6 +59,19 @@ def test_workers_that_have_lost_it_wait_for_one_read_and_each_gets_its_part() ->
     assert names == ["default", "gpu"]
 
 
+def test_a_hello_that_waits_is_dropped_once_its_worker_has_gone_on() -> None:
+    bench = registered()
+    bench.speaks(PARTITION)
+    handle(bench, claim(bench, PARTITION))
+    restarted = bench.recorded(answer(bench, ONE_QUEUE))
+    assert "PartitionRestarted" in [one.header.kind for one in restarted]
+    handle(bench, claim(bench, PARTITION))  # sent before the worker received that
+    assert not bench.broker.registry.slots[PARTITION].is_present
+    bench.speaks(PARTITION)
+    assert bench.broker.registry.slots[PARTITION].is_present
+    assert bench.recorded(answer(bench, ONE_QUEUE)) == []
+
+
 def test_one_text_is_read_at_a_time() -> None:
     bench = registered()
     bench.register(rm="rm-2", session="another")
