@@ -204,7 +204,7 @@ def _durable(folder: Path) -> dict[str, Target]:
         ),
         "records": Target(
             encoded_records,
-            lambda data: _recover(None, [_step(records=Raw(data))]),
+            lambda data: _recover(None, [_step(records=Raw(data), session=_session())]),
             (JournalDamaged,),
             structured=True,
         ),
