@@ -5,7 +5,6 @@ until its time is over. Add one with `@row`; nothing else lists them.
 """
 
 import asyncio
-import http.client
 import itertools
 import string
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -13,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import AsyncExitStack, closing, suppress
 from dataclasses import dataclass
 from functools import partial
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPException
 from time import monotonic
 from typing import Final, NamedTuple
 
@@ -23,6 +22,7 @@ import msgspec
 from benchmarks.shapes import batches
 from benchmarks.systems import SPAWN
 from common.rm_messages import NODE_UPDATE, NodeInfo
+from partition_worker.engine.predicates.predicate import NODE_SELECTOR
 from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 from yunishard.client import ResourceManager
 from yunishard.exceptions import YunishardError
@@ -32,7 +32,6 @@ QUEUE: Final = "root.heavy"
 NODES: Final = 2_500
 BATCH: Final = 10_000
 ONE: Final[Mapping[str, str]] = {"vcore": "1"}
-SELECTOR: Final = "yunishard/nodeSelector"
 CLIENTS: Final = 8
 """REST clients of a row at the same time."""
 
@@ -88,7 +87,7 @@ def request_all(address: str, paths: Sequence[str], method: str, body: Body, unt
     def request_in_turn(_: int) -> None:
         while monotonic() < until:
             for path in paths:
-                with suppress(OSError, http.client.HTTPException), closing(HTTPConnection(address, timeout=60)) as one:
+                with suppress(OSError, HTTPException), closing(HTTPConnection(address, timeout=60)) as one:
                     one.request(method, path, body(next(numbers)) if callable(body) else body)
                     one.getresponse().read()
 
@@ -144,7 +143,7 @@ async def selectors(scene: Scene) -> AsyncGenerator[None]:
     """60 asks with different node selectors of 63 KB."""
     await scene.rm.update_applications(new=[application("selecting", QUEUE, user="u")])
     yield
-    tags = [{SELECTOR: write_selector(number)} for number in range(60)]
+    tags = [{NODE_SELECTOR: write_selector(number)} for number in range(60)]
     for number, tag in enumerate(tags):
         await scene.rm.update_allocations(allocations=[ask(f"s-{number}", "selecting", ONE, tags=tag)])
 
@@ -157,7 +156,9 @@ async def selectors_in_large_updates(scene: Scene) -> AsyncGenerator[None]:
     yield
 
     async def turn(number: int) -> None:
-        asks = [ask(f"s-{number}-{n}", "selecting", ONE, tags={SELECTOR: f"{text}||x{number}y{n}"}) for n in range(900)]
+        asks = [
+            ask(f"s-{number}-{n}", "selecting", ONE, tags={NODE_SELECTOR: f"{text}||x{number}y{n}"}) for n in range(900)
+        ]
         await scene.rm.update_allocations(allocations=asks)
         await scene.rm.update_allocations(releases=[release("selecting", one.allocation_key) for one in asks])
 
@@ -191,7 +192,7 @@ async def remove_large_application(scene: Scene) -> AsyncGenerator[None]:
 
 @row("50,000 items of an update")
 async def application_churn(scene: Scene) -> AsyncGenerator[None]:
-    """20,000 applications come and go."""
+    """10,000 applications come and go."""
     yield
 
     async def turn(number: int) -> None:
