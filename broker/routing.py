@@ -441,10 +441,14 @@ class BrokerMachine:
         if change is None:
             return sends
         change.accepted.discard(partition)  # the worker has lost what it prepared
-        owner = self.registry.owner(partition)
-        if owner is not None and owner.session == change.target.session:
-            generations = {**change.target.generations, partition: owner.generation(partition)}
-            change.target = replace(change.target, generations=generations)
+        owner, header, target = self.registry.owner(partition), incoming.header, change.target
+        generation = target.generation(partition)
+        if owner is not None and owner.session == target.session:
+            generation = owner.generation(partition)
+        elif header.session == target.session:  # the record was restored from a copy without this partition
+            generation = max(generation, header.life + 1)
+        if generation != target.generation(partition):
+            change.target = replace(target, generations={**target.generations, partition: generation})
         return [*sends, change.build_prepare(self.registry, partition)]
 
     def _greet_host(self, supervisor: str, hello: control_messages.Hello, now: float) -> None:

@@ -418,6 +418,9 @@ class Worker:
             self.problem = problem
             self.host.warnings.append(problem)
         self._paused = True
+        channel = self.host.channel
+        if not channel.suspended:  # further messages would get numbers that the RM has received with other contents
+            channel.suspended_after = channel.outbox.last
         return [self.make_hello()]
 
     def _defer_action(self, header: Header) -> list[Outgoing] | None:

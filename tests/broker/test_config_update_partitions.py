@@ -7,7 +7,8 @@ from broker.config_rollout import ROLLOUT_MAX_S
 from broker.config_updates import RETIRE_MAX_S
 from broker.state import ECHO_MAX_S
 from common.config.model import compute_checksum
-from common.control_messages import CommitConfig, Echo, PrepareConfig, Repeat, Retired, RetirePartition, Settings
+from common.control_messages import CommitConfig, Echo, Hello, PrepareConfig, Repeat, Retired, RetirePartition, Settings
+from common.names import lease_name
 from common.query_messages import Query
 from common.rm_messages import Ack, ApplicationResponse, ConfigurationUpdated, NodeRequest, Resume, ResumeWanted
 from common.wire import NEVER, decode_body
@@ -110,6 +111,18 @@ def test_a_new_worker_that_dies_before_the_commit_reaches_it_gets_it_again_and_i
     bench.agree([*bench.change(TWO), *bench.hello(GPU)])
     assert kinds(bench.hello(GPU)) == [(GPU, "PrepareConfig"), (GPU, "CommitConfig"), (PROXY, "ResumeWanted")]
     assert bench.broker.registry.sessions[RM].generations == {GPU: 1}
+
+
+def test_a_partition_that_only_its_journal_knows_gets_a_generation_above_the_one_there() -> None:
+    """An operator has restored a record without the partition, and the RM has received messages of generation 3."""
+    bench = registered()
+    asked, _ = bench.change(TWO)
+    epoch = bench.epoch(GPU)
+    [came] = bench.hear(lease_name(GPU, epoch), Hello(role="worker"), partition=GPU, epoch=epoch, life=3)
+    assert came.header.life == 4
+    bench.agree([asked, came])
+    assert bench.broker.registry.sessions[RM].generations == {GPU: 4}
+    assert bench.broker.registry.sessions[RM].last_generation == 4
 
 
 # Going --------------------------------------------------------------------------------------------------------------

@@ -436,6 +436,10 @@ def test_an_rm_that_resumes_from_what_was_never_told_starts_anew_even_where_the_
     assert (
         decode_body(Hello, hello.body).problem == "the resource manager has received 1000 messages, the journal has 1"
     )
+    received = desk.worker.host.channel.received
+    assert kinds([*desk.tell(NODES, ack=1_000), *desk.kept()]) == ["Hello"]  # not the second message once more
+    assert desk.worker.host.channel.received == received
+    assert desk.schedule() == []
 
 
 def test_a_vote_is_remembered() -> None:
