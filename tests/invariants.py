@@ -155,9 +155,8 @@ def _check_queue(state: PartitionState, queue: Queue) -> Iterator[str]:
         counted = tally.highest
         if highest != (NOTHING_PENDING if counted is None else counted):
             yield f"queue {queue.path}: highest priority of {what} {counted}, theirs is {highest}"
-    if queue.quota_preemption_at and (
-        not queue.managed or (state.config.preemption.is_quota_enabled and state.quota_check_at == NEVER)
-    ):
+    is_enforced = state.config.preemption.is_quota_enabled
+    if queue.quota_preemption_at and is_enforced and state.quota_check_at == NEVER:
         yield f"queue {queue.path} has a time for quota preemption, and no check is due"
     if queue.stop is not state.tree.stops.get(queue.path):
         yield f"queue {queue.path} has the stop {queue.stop}, not that of its path"

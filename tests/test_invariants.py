@@ -14,7 +14,7 @@ NO_TEMPLATE = Template(0, {}, None, None)
 
 
 def trial() -> Trial:
-    one = Trial("root.a").does(nodes("n1 memory=10"), apps("app-1 root.a user=bob"))
+    one = Trial("root.a", quota_preemption=True).does(nodes("n1 memory=10"), apps("app-1 root.a user=bob"))
     return one.does(asks("app-1 a1 memory=4", "app-1 a2 memory=40 priority=3"), foreign("f1 n1 memory=1"))
 
 
@@ -30,10 +30,9 @@ DEFECTS: dict[str, Callable[[Trial], object]] = {
     "application app-1 has ended": lambda one: setattr(one.app("app-1"), "state", AppState.COMPLETED),
     "node n1 is in the node index although no ask": lambda one: setattr(one.node("n1"), "schedulable", False),
     "node n1: allocation a1 belongs to no application": lambda one: one.app("app-1").allocations.clear(),
-    "queue root.a has a time for quota preemption": lambda one: [
-        setattr(one.queue("root.a"), "quota_preemption_at", 5.0),
-        setattr(one.queue("root.a"), "managed", False),
-    ],
+    "queue root.a has a time for quota preemption": lambda one: setattr(
+        one.queue("root.a"), "quota_preemption_at", 5.0
+    ),
     "queue root.a: highest priority of applications 9": lambda one: one.queue("root.a").priorities.exchange(None, 9),
     "queue root.a is Draining, and drains since 0": lambda one: setattr(one.queue("root.a"), "state", "Draining"),
     "queue root.a is a leaf and has a template": lambda one: setattr(one.queue("root.a"), "template", NO_TEMPLATE),

@@ -16,6 +16,7 @@ from partition_worker.engine.durable_records import RejectionRecord
 from partition_worker.engine.gang_scheduling import gang_objection, placeholder_timeout_s
 from partition_worker.engine.placement import PlacementRejected, PlacementWork, Submission
 from partition_worker.engine.placement_trace import PlacementTrace
+from partition_worker.engine.preemption.quota_enforcement import quota_preemption_time
 from partition_worker.engine.queues.fair_share import refresh_fair_maximum
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.queues.tree import CreationPlan, QueueError, apply_namespace_quota
@@ -232,6 +233,10 @@ def _apply_quota(state: PartitionState, leaf: Queue, new: rm_messages.AddApplica
     if (most, maximum, guaranteed) != (leaf.max_applications, leaf.maximum, leaf.guaranteed):
         events.record_quota(state, leaf, maximum, guaranteed)
         state.changes.queues[leaf.path] = None
+        delay_s = leaf.policies.quota_preemption_delay_s
+        leaf.quota_preemption_at = quota_preemption_time(leaf, maximum, delay_s, state.now)
+        if leaf.quota_preemption_at:
+            state.schedule_quota_check()
         refresh_fair_maximum(leaf)
         state.readiness.reset_leaf(leaf)
         state.readiness.touch(leaf)

@@ -1,33 +1,35 @@
 """Quota enforcement: preempt allocations of queues that exceed their lowered maximum.
 
 While a queue has a time at which its maximum is enforced, all queues are checked every second from the root down. A
-queue that is enforced excludes the queues below it from the same check. Each configured time is enforced once.
+queue that is enforced excludes the queues below it from the same check. Each configured time is enforced once; it is
+tried again only if there were no victims.
 
-A queue never gives up more than its excess, and never falls below a guarantee of its own or above it. Enforcement is
-a best effort: allocations are taken whole, and an allocation that would take too much is skipped. Priorities, fences
-and `preemption.policy` do not count, and allocations that did not agree to be preempted are taken too.
+A queue never gives up more than its excess, and none below it falls below its guarantee. Enforcement is a best effort:
+allocations are taken whole, an allocation that would take too much is skipped, and nothing is taken where all
+candidates together leave the queue above its maximum. Fences and `preemption.policy` do not count.
 
-A lowered maximum, or a charge without a check, starts the delay of a queue; the end of this file has these rules.
+A lowered or first maximum, or a charge without a check, starts the delay of a queue; the end of this file has these
+rules.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from common import event_codes
 from common.messages import Resources
-from common.resources import NOTHING, Limit, covers, describe_amount, equal, less, minus, permits, total_of
+from common.resources import Limit, add_to, covers, describe_amount, less, minus, permits, total_of
 from common.rm_messages import PREEMPTED_BY_SCHEDULER
 from common.wire import NEVER
 from partition_worker.engine import events, ledger
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
-from partition_worker.engine.queues.fair_share import descending_shares
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.state import PartitionState
 
-HOUR_NS: Final = 3_600_000_000_000
-OPTED_OUT_SCORE: Final = 2**34
-ORIGINATOR_SCORE: Final = 2**33
+QUOTA_RETRY_S: Final = 60.0
+"""Seconds after which a queue that exceeds its maximum and had no victims is checked again; a longer delay of the queue
+is used instead.
+"""
 
 
 def enforce_quotas(state: PartitionState) -> None:
@@ -55,17 +57,18 @@ def enforce_quotas(state: PartitionState) -> None:
 
 def _enforce(state: PartitionState, queue: Queue) -> None:
     excess = excess_to_claim(queue)
-    found = 0
-    victims: list[Allocation] = []
-    for leaf, part in split_among_leaves(queue, excess) if excess else ():
-        candidates = list_quota_candidates(state.applications, leaf, part)
-        chosen = choose_quota_victims(candidates, part)
-        _preempt(state, leaf, chosen)
-        found += len(candidates)
-        victims += chosen
+    if not excess:
+        return
+    choice = QuotaVictimChoice(state.applications, queue, excess)
+    victims = [victim for chosen in choice.victims.values() for victim in chosen]
+    if not victims:
+        queue.quota_preemption_at = state.now + max(QUOTA_RETRY_S, queue.policies.quota_preemption_delay_s)
+        state.schedule_quota_check()
+    for path, chosen in choice.victims.items():
+        _preempt(state, path, chosen)
     if victims:
         state.changes.preemptions.append(state.preemptions.record_quota(state.now, queue, victims))
-    if found:
+    if choice.found:
         claimed = total_of(one.resources for one in victims)
         state.record_event(
             event_codes.QUEUE,
@@ -73,18 +76,18 @@ def _enforce(state: PartitionState, queue: Queue) -> None:
             event_codes.SET,
             event_codes.QUEUE_PREEMPTION,
             message=f"Quota change enforcement process: preemptable {describe_amount(excess)}, "
-            f"claimed {describe_amount(claimed)}, selected {found}, preempted {len(victims)}",
+            f"claimed {describe_amount(claimed)}, selected {choice.found}, preempted {len(victims)}",
             resource=dict(queue.maximum or {}),
         )
 
 
-def _preempt(state: PartitionState, leaf: Queue, victims: list[Allocation]) -> None:
+def _preempt(state: PartitionState, path: str, victims: list[Allocation]) -> None:
     """Ask the RM to release the victims, application after application."""
     order = {name: number for number, name in enumerate(dict.fromkeys(one.application_id for one in victims))}
     for victim in sorted(victims, key=lambda one: order[one.application_id]):
         ledger.mark_preempted(state, state.applications[victim.application_id], victim)
-        events.record_request(state, victim, f"Preempted by Quota change enforcement process in {leaf.path}")
-        reason = f"preempting allocations to enforce new max quota for queue : {leaf.path}"
+        events.record_request(state, victim, f"Preempted by Quota change enforcement process in {path}")
+        reason = f"preempting allocations to enforce new max quota for queue : {path}"
         state.emit(victim.release(state.name, reason, PREEMPTED_BY_SCHEDULER))
 
 
@@ -106,45 +109,106 @@ def excess_to_claim(queue: Queue) -> Resources:
     return {kind: min(amount, unprotected.get(kind, amount)) for kind, amount in excess.items()}
 
 
-def split_among_leaves(queue: Queue, amount: Resources) -> Iterator[tuple[Queue, Resources]]:
-    """Yield the leaves that give up an amount together, with the part of each: a parent divides it among its children
-    that exceed their guarantee, in proportion to the excess. Fractions are dropped.
+class QuotaVictimChoice:
+    """The victims of one queue that is to give up an amount.
+
+    1. Each leaf below the queue lists its candidates in the order in which they are chosen.
+    2. If all candidates together cannot cover the amount, there are no victims.
+    3. A parent divides its amount among its children, in proportion to what they use beyond their guarantee, and
+       fractions are dropped. A leaf takes each candidate that keeps the sum within its part.
+    4. What is left after that, because some child has no candidate that is small enough, is offered to the
+       children once more, one after the other.
     """
-    if queue.leaf:
-        yield queue, amount
-        return
-    above = {child.name: surplus for child in queue.children.values() if (surplus := _surplus(child))}
-    total = total_of(above.values())
-    for name, surplus in above.items():
-        part = {kind: surplus[kind] * amount[kind] // total[kind] for kind in amount if surplus.get(kind)}
-        yield from split_among_leaves(queue.children[name], part)
+
+    def __init__(self, applications: Mapping[str, Application], queue: Queue, excess: Resources) -> None:
+        self.victims: dict[str, list[Allocation]] = {}
+        """By the path of their leaf."""
+        self.found = 0
+        """Candidates."""
+        self._applications, self._excess = applications, excess
+        self._candidates: dict[str, list[Allocation]] = {}
+        """Those that are not chosen, by the path of their leaf."""
+        self._surplus: dict[str, Resources] = {}
+        """What each queue below may still give up, by path."""
+        if covers(self._list_candidates(queue), excess):
+            self._choose(queue, excess)
+
+    def _list_candidates(self, queue: Queue) -> Resources:
+        """List the candidates of all leaves; return the most that they can give up, of the types of the excess."""
+        most = dict.fromkeys(self._excess, 0)
+        if queue.leaf:
+            candidates = list_quota_candidates(self._applications, queue, self._excess)
+            self._candidates[queue.path] = candidates
+            self.found += len(candidates)
+            for one in candidates:
+                if permits(self._excess, one.resources):
+                    add_to(most, {kind: one.resources.get(kind, 0) for kind in most})
+            return most
+        for child in queue.children.values():
+            surplus = self._surplus[child.path] = surplus_of(child)
+            given = self._list_candidates(child)
+            add_to(most, {kind: min(amount, surplus.get(kind, 0)) for kind, amount in given.items()})
+        return most
+
+    def _choose(self, queue: Queue, amount: Resources) -> Resources:
+        """Choose victims that give up at most this amount; return their total, of the types of the amount."""
+        if queue.leaf:
+            candidates = self._candidates[queue.path]
+            chosen = choose_quota_victims(candidates, amount)
+            if chosen:
+                keys = {one.key for one in chosen}
+                self._candidates[queue.path] = [one for one in candidates if one.key not in keys]
+                self.victims.setdefault(queue.path, []).extend(chosen)
+            return {kind: sum(one.resources.get(kind, 0) for one in chosen) for kind in amount}
+        children = list(queue.children.values())
+        total = total_of(self._surplus[child.path] for child in children)
+        left = dict(amount)
+        for child in children:
+            surplus = self._surplus[child.path]
+            part = {kind: surplus.get(kind, 0) * amount[kind] // max(1, total.get(kind, 0)) for kind in amount}
+            self._take(child, part, left)
+        for child in children:
+            self._take(child, left, left)
+        return minus(amount, left)
+
+    def _take(self, child: Queue, part: Resources, left: Resources) -> None:
+        """Choose victims of a child within a part of the amount and its surplus, and reduce both."""
+        surplus = self._surplus[child.path]
+        allowed = {kind: min(amount, surplus.get(kind, 0)) for kind, amount in part.items()}
+        if any(allowed.values()):
+            for kind, claimed in self._choose(child, allowed).items():
+                left[kind] -= claimed
+                surplus[kind] = surplus.get(kind, 0) - claimed
+
+
+def surplus_of(queue: Queue) -> Resources:
+    """Return what a queue uses beyond its guarantee. Victims that are still leaving count as gone."""
+    beyond = minus(minus(queue.allocated, queue.preempting), queue.guaranteed or {})
+    return {kind: amount for kind, amount in beyond.items() if amount > 0}
 
 
 def list_quota_candidates(applications: Mapping[str, Application], leaf: Queue, amount: Resources) -> list[Allocation]:
-    """Return the candidates of a leaf that is to give up this amount, in the order in which they are chosen.
+    """Return the candidates of a leaf that is to give up types of this amount, in the order in which they are chosen.
 
-    As in YuniKorn, allocations that did not agree to be preempted come first, then originators. Among each, those of
-    which most types are wanted come first, then the lowest priority, the newest hour, and the smallest.
+    Allocations that agreed to be preempted come first, then those that did not, and originators last, because the rest
+    of their application ends with them. Among each, those of which most types are wanted come first, then the lowest
+    priority, then the newest.
     """
     wanted = amount.keys()
-    sizes: dict[tuple[tuple[str, int], ...], tuple[int, tuple[float, ...]]] = {}
 
-    def sort_key(one: Allocation) -> tuple[int, int, int, tuple[float, ...]]:
+    def sort_key(one: Allocation) -> tuple[bool, bool, int, int, int]:
         amounts = one.shape.amounts
-        if amounts not in sizes:  # thousands are of a few shapes
-            used = {kind: value for kind, value in amounts if kind in wanted}
-            sizes[amounts] = 100 * len(used) // len(amounts), descending_shares(used, leaf.maximum)
-        score, shares = sizes[amounts]
-        score += ORIGINATOR_SCORE * one.originator + OPTED_OUT_SCORE * (not one.may_be_victim)
-        return -score, one.priority, -(one.created_ns // HOUR_NS), shares
+        matching = sum(kind in wanted for kind, _ in amounts)
+        return one.originator, not one.may_be_victim, -(100 * matching // len(amounts)), one.priority, -one.created_ns
 
-    found = (
+    found = [
         allocation
         for application_id in leaf.applications
         for allocation in applications[application_id].allocations.values()
         if not (allocation.released or allocation.preempted or allocation.shape.required_node)
         and not wanted.isdisjoint(allocation.resources)
-    )
+    ]
+    found.reverse()  # of equal age, such as pods that were created in the same second, the last one is the newest
     return sorted(found, key=sort_key)
 
 
@@ -165,17 +229,6 @@ def _overdrawn(room: Resources) -> Resources:
     return {kind: -amount for kind, amount in room.items() if amount < 0}
 
 
-def _surplus(child: Queue) -> Resources:
-    """Return the weight of a child when its parent divides an amount: the distance from its guarantee, or all of its
-    usage without one.
-    """
-    if not child.guaranteed:
-        return child.allocated
-    if permits(child.guaranteed, child.allocated):
-        return NOTHING
-    return {kind: abs(amount) for kind, amount in less(child.guaranteed, child.allocated).items()}
-
-
 # Times of quota preemption --------------------------------------------------------------------------------------------
 
 NO_QUOTA_PREEMPTION = 0.0
@@ -183,24 +236,19 @@ NO_QUOTA_PREEMPTION = 0.0
 
 
 def quota_preemption_time(queue: Queue, maximum: Limit | None, delay_s: float, now: float) -> float:
-    """When quota preemption of a reconfigured queue starts, in Unix seconds; NO_QUOTA_PREEMPTION if never.
+    """When quota preemption of a queue whose settings changed starts, in Unix seconds; NO_QUOTA_PREEMPTION if never.
 
-    `maximum` and `delay_s` are those before; a delay of 0 disables it.
-
-    As in YuniKorn, a new maximum counts as raised, and a change that raises some types and lowers others changes
-    nothing.
+    `maximum` and `delay_s` are those before; a delay of 0 disables it. The delay starts when it is first set, and when
+    the maximum of a type of which the queue uses more is lowered or set for the first time.
     """
     new_delay_s, at = queue.policies.quota_preemption_delay_s, queue.quota_preemption_at
-    if not new_delay_s or not queue.maximum or not exceeds_maximum(queue):
+    if not new_delay_s or queue.maximum is None or not exceeds_maximum(queue):
         return NO_QUOTA_PREEMPTION
-    old, new = maximum or {}, queue.maximum
-    same = maximum is not None and equal(old, new)
-    if not same and not covers(old, new) and not covers(new, old):
-        return at
     if at:
         return at + new_delay_s - delay_s
-    lowered = not same and covers(old, new)
-    return now + new_delay_s if lowered or (same and not delay_s) else NO_QUOTA_PREEMPTION
+    old, used = maximum or {}, queue.allocated
+    is_lowered = any(most < min(old.get(kind, most + 1), used.get(kind, 0)) for kind, most in queue.maximum.items())
+    return now + new_delay_s if is_lowered or not delay_s else NO_QUOTA_PREEMPTION
 
 
 def exceeds_maximum(queue: Queue) -> bool:
@@ -215,7 +263,7 @@ def start_quota_timers(leaf: Queue, now: float) -> bool:
     found = False
     for level in leaf.ancestry():
         delay_s = level.policies.quota_preemption_delay_s
-        if level.managed and delay_s and not level.quota_preemption_at and exceeds_maximum(level):
+        if delay_s and not level.quota_preemption_at and exceeds_maximum(level):
             level.quota_preemption_at = now + delay_s
             found = True
     return found

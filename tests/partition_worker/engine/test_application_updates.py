@@ -249,6 +249,20 @@ def test_a_guarantee_changes_the_order_of_fair_applications_that_wait() -> None:
     assert one.decides() == ["a2 on n2"]
 
 
+def test_a_quota_that_is_lowered_below_the_use_is_enforced() -> None:
+    queues = "root.t parent template.quota.preemption.delay=5s"
+    one = Trial(queues, rules=(PROVIDED_CREATE,), quota_preemption=True).does(nodes("n1 memory=100"))
+    one.does(
+        in_namespace("app-1", "root.t.ns", quota="8"), asks("app-1 a1 memory=4 victim", "app-1 a2 memory=4 victim")
+    )
+    one.does(in_namespace("app-2", "root.t.ns", quota="9")).waits(10)
+    assert [key for key, ask in one.partition.allocations.items() if ask.preempted] == []
+    one.does(in_namespace("app-3", "root.t.ns", quota="4")).waits(4)
+    assert [key for key, ask in one.partition.allocations.items() if ask.preempted] == []
+    one.waits(2)
+    assert [key for key, ask in one.partition.allocations.items() if ask.preempted] == ["a2"]
+
+
 # Users who are looked up --------------------------------------------------------------------------------------------
 
 UNKNOWN = "user: unknown user bob"

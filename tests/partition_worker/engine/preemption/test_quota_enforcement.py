@@ -9,12 +9,13 @@ from common.messages import Resources
 from common.resources import Limit
 from partition_worker.engine.preemption.quota_enforcement import (
     NO_QUOTA_PREEMPTION,
+    QuotaVictimChoice,
     choose_quota_victims,
     excess_to_claim,
     list_quota_candidates,
     quota_preemption_time,
-    split_among_leaves,
     start_quota_timers,
+    surplus_of,
 )
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial
@@ -45,7 +46,7 @@ def test_victims_are_asked_back_after_the_delay_and_only_then() -> None:
     trial = lowered()
     assert trial.waits(4.9).told() == []
     assert trial.waits(0.2).told() == [
-        "a1 released (PREEMPTED_BY_SCHEDULER: preempting allocations to enforce new max quota for queue : root.a)"
+        "a3 released (PREEMPTED_BY_SCHEDULER: preempting allocations to enforce new max quota for queue : root.a)"
     ]
     assert trial.queue("root.a").preempting == trial.queue("root").preempting == {"memory": 2}
     assert trial.queue("root.a").allocated == {"memory": 6}
@@ -53,8 +54,8 @@ def test_victims_are_asked_back_after_the_delay_and_only_then() -> None:
 
 def test_what_the_rm_confirms_is_gone() -> None:
     trial = lowered(maximum=2).waits(6)
-    assert preempted(trial) == ["a1", "a2"]
-    trial.takes(*(released(f"app-1 {key} type=PREEMPTED_BY_SCHEDULER") for key in ("a1", "a2")))
+    assert preempted(trial) == ["a2", "a3"]
+    trial.takes(*(released(f"app-1 {key} type=PREEMPTED_BY_SCHEDULER") for key in ("a2", "a3")))
     assert trial.queue("root.a").allocated == {"memory": 2}
     assert trial.queue("root.a").preempting == {"memory": 0}
 
@@ -67,7 +68,7 @@ def test_it_is_done_once() -> None:
 
 
 def test_while_no_queue_has_a_time_nobody_looks() -> None:
-    trial = enforcing(f"root.a max=memory:6 {DELAY}", "app-1 a1 memory=2")
+    trial = enforcing(f"root.a max=memory:6 {DELAY}", "app-1 a1 memory=1", "app-1 a2 memory=1")
     assert trial.partition.quota_check_at > 1e18
     trial.reconfigures(f"root.a max=memory:1 {DELAY}")
     assert trial.partition.next_timer == trial.now + 1
@@ -88,7 +89,7 @@ def test_what_the_rm_places_above_the_maximum_is_enforced_as_well() -> None:
     trial.takes(asks("app-1 a2 memory=1 on=n1")).waits(10)
     assert preempted(trial) == []
     trial.takes(asks("app-1 a3 memory=1 on=n1")).waits(6)
-    assert preempted(trial) == ["a2"]
+    assert preempted(trial) == ["a3"]
 
 
 def test_an_ask_that_the_rm_places_and_an_allocation_that_it_grows_are_as_unchecked() -> None:
@@ -104,10 +105,10 @@ def test_without_the_switch_of_the_partition_nothing_happens_until_it_is_on() ->
     trial.reconfigures(f"root.a max=memory:2 {DELAY}").waits(20)
     assert preempted(trial) == []
     trial.reconfigures(f"root.a max=memory:2 {DELAY}", quota_preemption=True).waits(1)
-    assert preempted(trial) == ["a1"]
+    assert preempted(trial) == ["a2"]
     trial.takes(asks("app-1 a3 memory=2 on=n1"))
     trial.reconfigures(f"root.a max=memory:2 {DELAY}", quota_preemption=False).waits(20)
-    assert preempted(trial) == ["a1"]
+    assert preempted(trial) == ["a2"]
 
 
 def test_a_parent_goes_before_what_is_below_it_which_has_its_turn_a_second_later() -> None:
@@ -120,9 +121,9 @@ def test_a_parent_goes_before_what_is_below_it_which_has_its_turn_a_second_later
         applications=("app-1 root.p.a", "app-2 root.p.b"),
     ).reconfigures(after)
     trial.waits(5.5)
-    assert preempted(trial) == ["a0", "b0"]
+    assert preempted(trial) == ["a4", "b4"]
     trial.waits(1)
-    assert preempted(trial) == ["a0", "a1", "a2", "a3", "b0"]
+    assert preempted(trial) == ["a1", "a2", "a3", "a4", "b4"]
     assert trial.queue("root.p.a").preempting == {"memory": 4}
 
 
@@ -134,13 +135,14 @@ def test_a_parent_from_whose_children_nothing_may_be_taken_takes_nothing() -> No
     trial.partition.drain_events()
     trial.waits(6)
     assert preempted(trial) == []
-    assert trial.partition.drain_events() == []
+    (summary,) = trial.partition.drain_events()
+    assert summary[5].endswith("preemptable memory=2, claimed nothing, selected 1, preempted 0")
 
 
 def test_what_others_hold_back_already_is_not_taken_twice() -> None:
     trial = lowered(maximum=2).waits(6)
     trial.reconfigures(f"root.a max=memory:1 {DELAY}").waits(6)
-    assert preempted(trial) == ["a1", "a2"]
+    assert preempted(trial) == ["a2", "a3"]
 
 
 def test_the_history_tells_of_each_victim_and_of_all_of_them_together() -> None:
@@ -157,10 +159,11 @@ def test_the_history_tells_of_each_victim_and_of_all_of_them_together() -> None:
     trial.waits(6)
     one, two, summary = trial.partition.drain_events()
     (entry,) = trial.partition.preemptions.entries
-    assert (entry.reason, entry.queue, [victim.key for victim in entry.victims]) == ("quota", "root.a", ["a1", "a2"])
+    assert (entry.reason, entry.queue, [victim.key for victim in entry.victims]) == ("quota", "root.a", ["a2", "b1"])
     text, none = "Preempted by Quota change enforcement process in root.a", event_codes.NONE
-    for key, told in (("a1", one), ("a2", two)):
-        assert told == (event_codes.REQUEST, key, "app-1", none, event_codes.DETAILS_NONE, text, {"memory": 2})
+    for key, told in (("a2", one), ("b1", two)):
+        application_id = trial.partition.allocations[key].application_id
+        assert told == (event_codes.REQUEST, key, application_id, none, event_codes.DETAILS_NONE, text, {"memory": 2})
     assert summary[:5] == (event_codes.QUEUE, "root.a", "", event_codes.SET, event_codes.QUEUE_PREEMPTION)
     assert summary[5].endswith("preemptable memory=5, claimed memory=4, selected 3, preempted 2")
     assert summary[6] == {"memory": 1}
@@ -218,37 +221,103 @@ def test_only_types_of_which_there_is_too_much_are_wanted() -> None:
 # Which queues -------------------------------------------------------------------------------------------------------
 
 
+def chosen(queues: str, *running: str, **excess: int) -> list[str]:
+    """The victims below root.p that give up this excess; `a2 memory=5` runs in the leaf a."""
+    leaves = dict.fromkeys(text[0] for text in running)
+    trial = Trial(queues).takes(nodes("n1 memory=999 gpu=99"))
+    trial.takes(apps(*(f"{leaf} root.p.{leaf.replace('q', 'q.q')}" for leaf in leaves)))
+    trial.takes(asks(*(f"{text[0]} {text} on=n1 victim" for text in running)))
+    choice = QuotaVictimChoice(trial.partition.applications, trial.queue("root.p"), excess)
+    return [one.key for victims in choice.victims.values() for one in victims]
+
+
 def test_a_parent_divides_the_amount_by_what_its_children_use_beyond_their_guarantees() -> None:
-    queues = "root.p max=memory:1; root.p.a guaranteed=memory:20; root.p.b; root.p.c guaranteed=memory:50; root.p.d"
-    trial = using(queues, p_a={"memory": 50}, p_b={"memory": 60}, p_c={"memory": 50})
-    divided = [(leaf.name, part) for leaf, part in split_among_leaves(trial.queue("root.p"), {"memory": 31})]
-    assert divided == [("a", {"memory": 10}), ("b", {"memory": 20})]
+    queues = "root.p; root.p.a guaranteed=memory:20; root.p.b; root.p.c guaranteed=memory:50; root.p.d"
+    used = [f"a{number} memory=10" for number in range(5)]
+    used += [f"b{number} memory=10" for number in range(6)]
+    used += [f"c{number} memory=10" for number in range(5)]
+    assert chosen(queues, *used, memory=30) == ["a4", "b5", "b4"]
 
 
 def test_the_amount_reaches_the_leaves_level_by_level() -> None:
-    trial = using("root.p.q.a; root.p.q.b; root.p.c", p_q_a={"memory": 10}, p_q_b={"memory": 30}, p_c={"memory": 40})
-    divided = [(leaf.path, part) for leaf, part in split_among_leaves(trial.queue("root.p"), {"memory": 40})]
-    assert divided == [("root.p.q.a", {"memory": 5}), ("root.p.q.b", {"memory": 15}), ("root.p.c", {"memory": 20})]
+    used = [*(f"q{number} memory=5" for number in range(8)), *(f"c{number} memory=10" for number in range(4))]
+    assert chosen("root.p.q.q; root.p.c", *used, memory=40) == ["q7", "q6", "q5", "q4", "c3", "c2"]
 
 
 def test_each_type_is_divided_by_itself() -> None:
-    trial = using("root.p.a; root.p.b", p_a={"memory": 10, "gpu": 1}, p_b={"memory": 10})
-    divided = [(leaf.name, part) for leaf, part in split_among_leaves(trial.queue("root.p"), {"memory": 4, "gpu": 1})]
-    assert divided == [("a", {"memory": 2, "gpu": 1}), ("b", {"memory": 2})]
+    used = ["a1 memory=2", "a2 gpu=1", "a3 memory=8", "b1 memory=2", "b2 memory=8"]
+    assert chosen("root.p.a; root.p.b", *used, memory=4, gpu=1) == ["a2", "a1", "b1"]
 
 
-def test_a_parent_without_surplus_below_it_has_no_leaves_that_give() -> None:
-    trial = using("root.p.a guaranteed=memory:10; root.p.b", p_a={"memory": 10})
-    assert list(split_among_leaves(trial.queue("root.p"), {"memory": 1})) == []
+def test_what_one_child_cannot_give_up_is_offered_to_the_others() -> None:
+    used = ["a1 memory=60", *(f"b{number} memory=10" for number in range(10))]
+    assert chosen("root.p.a; root.p.b", *used, memory=60) == ["b9", "b8", "b7", "b6", "b5", "b4"]
+
+
+def test_a_child_never_falls_below_its_guarantee_in_any_type() -> None:
+    queues = "root.p; root.p.a guaranteed=memory:20,gpu:9; root.p.b"
+    used = ["a1 memory=10", "a2 memory=10", "a3 memory=10", "a4 gpu=1", "b1 memory=10", "b2 memory=10"]
+    assert chosen(queues, *used, memory=30) == ["a3", "b2", "b1"]
+    assert chosen(queues, *used, memory=31) == []
+    assert chosen(queues, *used, gpu=1) == []
+
+
+def test_the_guarantee_of_a_queue_in_between_counts_when_a_rest_is_offered_again() -> None:
+    queues = "root.p; root.p.q; root.p.q.q guaranteed=memory:30; root.p.c"
+    used = [*(f"q{number} memory=10" for number in range(4)), "c1 memory=40", "c2 memory=10"]
+    assert chosen(queues, *used, memory=20) == ["c2", "q3"]
+    assert chosen(queues, *used, memory=30) == []
+
+
+def test_victims_that_are_leaving_do_not_count_as_surplus() -> None:
+    trial = using("root.p.a guaranteed=memory:10", p_a={"memory": 30})
+    trial.queue("root.p.a").add_to_total("preempting", {"memory": 15})
+    assert surplus_of(trial.queue("root.p.a")) == {"memory": 5}
+
+
+def test_nothing_is_preempted_if_that_leaves_the_queue_above_its_maximum() -> None:
+    """An allocation that is too large, or that has to run on its node, keeps the use above the maximum."""
+    for protected in ("memory=60 victim", "memory=60 victim required=n1"):
+        small = (f"app-1 a{number} memory=5 victim" for number in range(4))
+        trial = enforcing(f"root.a max=memory:80 {DELAY}", f"app-1 big {protected}", *small)
+        trial.reconfigures(f"root.a max=memory:50 {DELAY}").waits(60)
+        assert preempted(trial) == []
+        trial.takes(released("app-1 big")).waits(2)
+        assert trial.queue("root.a").quota_preemption_at == NO_QUOTA_PREEMPTION
+
+
+def test_a_queue_without_victims_is_checked_again() -> None:
+    """The allocation that kept the use above the maximum ends, and what remains can be brought down to it."""
+    small = (f"app-1 a{number} memory=10 victim" for number in range(8))
+    trial = enforcing(f"root.a max=memory:140 {DELAY}", "app-1 big memory=60 required=n1", *small)
+    trial.reconfigures(f"root.a max=memory:50 {DELAY}").waits(30)
+    assert preempted(trial) == []
+    trial.takes(released("app-1 big")).waits(20)
+    assert preempted(trial) == []
+    trial.waits(20)
+    assert preempted(trial) == ["a5", "a6", "a7"]
+
+
+def test_the_history_says_that_candidates_were_not_enough() -> None:
+    trial = enforcing(f"root.a max=memory:80 {DELAY}", "app-1 big memory=60 victim", "app-1 small memory=20 victim")
+    trial.reconfigures(f"root.a max=memory:50 {DELAY}")
+    trial.partition.drain_events()
+    (summary,) = trial.waits(6).partition.drain_events()
+    assert summary[5].endswith("preemptable memory=30, claimed nothing, selected 2, preempted 0")
 
 
 # Which allocations --------------------------------------------------------------------------------------------------
 
 
-def test_those_who_did_not_agree_go_first_then_originators() -> None:
-    """Vector 13."""
-    trial = running("normal victim memory=1", "origin victim originator memory=1", "opted-out memory=1")
-    assert order(trial, memory=3) == ["opted-out", "origin", "normal"]
+def test_those_that_agreed_come_first_then_those_that_did_not_and_originators_last() -> None:
+    trial = running(
+        "driver victim originator memory=1",
+        "opted-out-driver originator memory=1",
+        "opted-out memory=1",
+        "old victim memory=1",
+        "new victim memory=1",
+    )
+    assert order(trial, memory=3) == ["new", "old", "opted-out", "driver", "opted-out-driver"]
 
 
 def test_then_those_go_of_which_most_types_are_wanted() -> None:
@@ -256,24 +325,15 @@ def test_then_those_go_of_which_most_types_are_wanted() -> None:
     assert order(trial, memory=3) == ["all", "half", "third"]
 
 
-def test_then_the_lowest_priority_then_the_newest_hour_then_the_smallest_goes() -> None:
+def test_then_the_lowest_priority_then_the_newest_comes() -> None:
     trial = running(
         "high victim memory=1 priority=2 created=7200",
-        "old victim memory=1 created=3599",
-        "large victim memory=3 created=3600",
-        "small victim memory=2 created=7199",
+        "old victim memory=1 created=7198",
         "new victim memory=9 created=7200",
+        "between victim memory=1 created=7199",
+        "as-new victim memory=2 created=7200",
     )
-    assert order(trial, memory=9) == ["new", "small", "large", "old", "high"]
-
-
-def test_size_is_that_of_the_wanted_types_relative_to_the_maximum() -> None:
-    trial = running(
-        "much-gpu victim memory=10 gpu=3 vcore=1",
-        "much-memory victim memory=50 gpu=1 vcore=9",
-        maximum="memory:100,gpu:4",
-    )
-    assert order(trial, memory=1, gpu=1) == ["much-memory", "much-gpu"]
+    assert order(trial, memory=9) == ["as-new", "new", "between", "old", "high"]
 
 
 @pytest.mark.tampers
@@ -290,12 +350,12 @@ def test_what_has_to_run_on_its_node_or_goes_already_or_has_nothing_of_it_is_no_
 def test_applications_of_a_leaf_are_looked_at_together() -> None:
     trial = running("a1 victim memory=2", "a2 victim memory=4").takes(apps("app-2 root.a"))
     trial.takes(asks("app-2 b1 memory=3 victim on=n1"))
-    assert order(trial, memory=9) == ["a1", "b1", "a2"]
+    assert order(trial, memory=9) == ["b1", "a2", "a1"]
 
 
 def test_each_candidate_goes_that_leaves_the_sum_within_the_amount() -> None:
     """Vector 15."""
-    trial = running(*(f"{size} victim memory={size}" for size in ("3", "4", "5", "6")))
+    trial = running(*(f"{size} victim memory={size}" for size in ("6", "5", "4", "3")))
     ordered = list_quota_candidates(trial.partition.applications, trial.queue("root.a"), {"memory": 8})
     assert [one.key for one in ordered] == ["3", "4", "5", "6"]
     assert [one.key for one in choose_quota_victims(ordered, {"memory": 8})] == ["3", "4"]
@@ -330,11 +390,10 @@ def terms(maximum: int | None, delay_s: float = 5.0) -> Terms:
     return None if maximum is None else {"memory": maximum}, delay_s
 
 
-# Vector 14 ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_first_maximum_below_what_is_used_sets_no_time() -> None:
-    assert at(terms(None), terms(50), used=100) == NO_QUOTA_PREEMPTION
+def test_a_first_maximum_below_the_use_counts_as_lowered() -> None:
+    assert at(terms(None), terms(50), used=100) == NOW + 5
+    assert at(terms(None), terms(50), used=50) == NO_QUOTA_PREEMPTION
+    assert at(({"gpu": 1}, 5.0), ({"gpu": 1, "memory": 50}, 5.0), 100) == NOW + 5
 
 
 def test_a_lowered_maximum_sets_the_time_and_lowering_it_again_leaves_it() -> None:
@@ -367,25 +426,13 @@ def test_the_same_maximum_sets_the_time_only_when_there_was_no_delay_before() ->
 
 
 def test_a_raised_maximum_sets_no_time_even_if_more_is_used() -> None:
-    assert at(terms(10, delay_s=0), terms(20), used=110) == NO_QUOTA_PREEMPTION
+    assert at(terms(10), terms(20), used=110) == NO_QUOTA_PREEMPTION
 
 
-@pytest.mark.parametrize("was", [NO_QUOTA_PREEMPTION, 990.0])
-def test_a_change_in_both_directions_changes_nothing(was: float) -> None:
-    assert at(({"memory": 100, "gpu": 1}, 5.0), ({"memory": 10, "gpu": 2}, 50.0), 110, was) == was
-
-
-@pytest.mark.parametrize(
-    ("maximum", "expected"),
-    [
-        ({"memory": 100}, NOW + 5),
-        ({"memory": 100, "gpu": 1, "vcore": 1}, NO_QUOTA_PREEMPTION),
-        ({"gpu": 0, "memory": 99}, NOW + 5),
-    ],
-)
-def test_a_type_that_is_no_longer_limited_counts_as_lowered_to_nothing(maximum: Limit, expected: float) -> None:
-    """Spec 5.4: maxima are compared with 0 for a missing type."""
-    assert at(({"memory": 100, "gpu": 1}, 5.0), (maximum, 5.0), 101) == expected
+def test_each_type_is_compared_by_itself() -> None:
+    assert at(({"memory": 100, "gpu": 1}, 5.0), ({"memory": 10, "gpu": 2}, 5.0), 110) == NOW + 5
+    assert at(({"memory": 100, "gpu": 9}, 5.0), ({"memory": 100, "gpu": 1}, 5.0), 110) == NO_QUOTA_PREEMPTION
+    assert at(({"memory": 100, "gpu": 1}, 5.0), ({"memory": 100}, 5.0), 110) == NO_QUOTA_PREEMPTION
 
 
 @pytest.mark.tampers
@@ -408,10 +455,9 @@ def test_what_grows_unchecked_sets_the_time_of_each_level_that_exceeds_its_maxim
     assert not start_quota_timers(a, NOW + 2)
 
 
-def test_what_grows_sets_no_time_without_a_delay_a_maximum_or_a_configured_queue() -> None:
+def test_what_grows_sets_no_time_without_a_delay_or_a_maximum() -> None:
     delay = "quota.preemption.delay=5s"
-    trial = Trial(f"root.a max=memory:1; root.b {delay}; root.c max=memory:1 {delay}")
-    trial.queue("root.c").managed = False
-    for path in ("root.a", "root.b", "root.c"):
+    trial = Trial(f"root.a max=memory:1; root.b {delay}")
+    for path in ("root.a", "root.b"):
         trial.queue(path).add_to_total("allocated", {"memory": 2})
         assert not start_quota_timers(trial.queue(path), NOW)

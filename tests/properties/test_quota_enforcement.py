@@ -1,0 +1,70 @@
+"""Both implementations of quota enforcement choose the same victims, on hundreds of small clusters."""
+
+import os
+import random
+from collections import Counter
+
+from common.resources import total_of
+from partition_worker.engine import ledger
+from tests.builders import apps, asks, nodes
+from tests.properties.plain_quota import PlainQuota, delay_starts
+from tests.trial import Trial
+
+CLUSTERS = 10_000 if os.environ.get("PROPERTIES") == "long" else 400
+LEAVES = ("root.a", "root.p.a", "root.p.b", "root.p.q.c", "root.p.q.d")
+QUEUES = ("root.p", "root.p.q", *LEAVES)
+AMOUNTS = ("memory=1", "memory=2", "memory=5", "memory=9", "memory=2 gpu=1", "gpu=1", "memory=1 vcore=1")
+FLAGS = (*("victim",) * 4, "", "originator", "victim originator")
+
+
+def some_queues(rng: random.Random) -> dict[str, str]:
+    """The settings of each queue, some of which have a guarantee."""
+    found = dict.fromkeys(QUEUES, " quota.preemption.delay=5s")
+    for path in QUEUES:
+        if rng.random() < 0.3:
+            found[path] += f" guaranteed=memory:{rng.randint(1, 12)}" + rng.choice(("", ",gpu:1"))
+    return found
+
+
+def some_maximum(rng: random.Random) -> str:
+    amounts = [f"memory:{rng.randint(1, 30)}", f"gpu:{rng.randint(1, 4)}"]
+    return " max=" + ",".join(rng.choice((amounts, amounts[:1], amounts[1:])))
+
+
+def some_allocation(rng: random.Random, number: int) -> str:
+    owner, created = rng.randrange(len(LEAVES)), 1_600_000_000 + rng.randint(0, 3)
+    text = f"app-{owner} r{number} on=n1 {rng.choice(AMOUNTS)} {rng.choice(FLAGS)}"
+    required = "required=n1" if rng.random() < 0.1 else ""
+    return f"{text} priority={rng.choice((0, 0, 0, 1))} created={created} {required}"
+
+
+def written(queues: dict[str, str]) -> str:
+    return "; ".join(path + settings for path, settings in queues.items())
+
+
+def test_both_choose_the_same_victims() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(CLUSTERS):
+        rng = random.Random(seed)
+        queues = some_queues(rng)
+        changed = rng.choice(QUEUES)
+        before = some_maximum(rng) if rng.random() < 0.7 else ""
+        trial = Trial(written({**queues, changed: queues[changed] + before})).takes(nodes("n1 memory=999 gpu=99"))
+        trial.takes(apps(*(f"app-{number} {path}" for number, path in enumerate(LEAVES))))
+        trial.takes(asks(*(some_allocation(rng, number) for number in range(rng.randint(4, 20)))))
+        for one in tuple(trial.partition.allocations.values()):
+            if rng.random() < 0.05:
+                ledger.mark_preempted(trial.partition, trial.app(one.application_id), one)
+        old = trial.queue(changed).maximum
+        trial.reconfigures(written({**queues, changed: queues[changed] + some_maximum(rng)}), quota_preemption=True)
+        queue = trial.queue(changed)
+        plain = PlainQuota(trial.partition, queue)
+        wanted = {one.key for one in plain.victims} if delay_starts(queue, old) else set()
+        leaving = {key for key, one in trial.partition.allocations.items() if one.preempted}
+        found = {key for key, one in trial.waits(7).partition.allocations.items() if one.preempted} - leaving
+        assert found == wanted, (seed, changed, sorted(found), sorted(wanted))
+        given = total_of(one.resources for one in plain.victims)
+        assert all(given.get(kind, 0) <= amount for kind, amount in plain.excess.items()), seed
+        seen["victims" if wanted else "not enough" if plain.excess and delay_starts(queue, old) else "nothing"] += 1
+        seen["parents"] += bool(wanted) and not queue.leaf
+    assert min(seen.values()) > CLUSTERS / 20, seen
