@@ -116,7 +116,7 @@ class QuotaVictimChoice:
     2. If all candidates together cannot cover the amount, there are no victims.
     3. A parent divides its amount among its children, in proportion to what they use beyond their guarantee, and
        fractions are dropped. A leaf takes each candidate that keeps the sum within its part.
-    4. What is left after that, because some child has no candidate that is small enough, is offered to the
+    4. The rest, which remains if some child has no candidate that is small enough, is offered to the
        children once more, one after the other.
     """
 
@@ -129,7 +129,7 @@ class QuotaVictimChoice:
         self._candidates: dict[str, list[Allocation]] = {}
         """Those that are not chosen, by the path of their leaf."""
         self._surplus: dict[str, Resources] = {}
-        """What each queue below may still give up, by path."""
+        """The amounts that each queue below may still give up, by path."""
         if covers(self._list_candidates(queue), excess):
             self._choose(queue, excess)
 
