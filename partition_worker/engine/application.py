@@ -12,15 +12,15 @@ groups; `lifecycle.py` implements what follows from entering a state:
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final, Literal
 
 from common.messages import Resources
-from common.resources import add_to, describe_amount, plus, take_from
-from partition_worker.engine.allocation import Allocation, PendingAsks
+from common.resources import add_to, describe_amount, fits, plus, take_from, total_of
+from partition_worker.engine.allocation import Allocation, Amounts, PendingAsks
 from partition_worker.engine.nodes.node_index import PackIndex, Reservation
 from partition_worker.engine.queues.queue import NOTHING_PENDING, Queue
 from partition_worker.engine.user_resolution import User
@@ -341,3 +341,16 @@ class Application:
     def _format_usage(self, wanted: Use) -> str:
         by_type = {kind: used for (use, kind), used in self.history.items() if use is wanted}
         return "{" + ", ".join(f"{kind}: {describe_amount(by_type[kind])}" for kind in sorted(by_type)) + "}"
+
+
+def frees_queue_room(
+    applications: Mapping[str, Application], leaf: Queue, amounts: Amounts, victims: Iterable[Allocation]
+) -> bool:
+    """Whether the queues of a leaf have room for an ask once these victims, and all that were preempted before, have
+    left. Only victims below a queue free room in it.
+    """
+    for level, lacks in leaf.find_lacks(amounts):
+        below = [one for one in victims if level in applications[one.application_id].queue.ancestry()]
+        if not fits(total_of(one.resources for one in below), lacks):
+            return False
+    return True

@@ -46,7 +46,7 @@ from common.resources import add_to, take_from
 from common.wire import NEVER
 from partition_worker.engine import events, gang_scheduling, ledger, reservations, reserved_asks, wait_causes
 from partition_worker.engine.allocation import Allocation, AskGroup, Standing, place_of
-from partition_worker.engine.application import Application, AppState
+from partition_worker.engine.application import Application, AppState, frees_queue_room
 from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.predicates.results import WorkSpent
 from partition_worker.engine.preemption import victim_choice
@@ -290,7 +290,7 @@ class Attempt:
             return None
         events.record_quota_room(state, ask, self.account, found=True)
         if not self.leaf.has_room(amounts):
-            decision = self._preempt(group, nodes_tried=False)
+            decision = self._reserve_full_node(group) or self._preempt(group, nodes_tried=False)
             if decision is None:
                 group.note(NO_QUEUE_QUOTA, state.now)
                 group.note_cause(wait_causes.find_queue_cause(self.leaf, amounts), state.now)
@@ -300,6 +300,18 @@ class Attempt:
             return decision
         events.record_queue_room(state, ask, self.leaf, found=True)
         return self._on_required_node(group) if group.shape.required_node else self._on_any_node(group)
+
+    def _reserve_full_node(self, group: AskGroup) -> Reserve | None:
+        """Reserve the required node of an ask without room in its queues, if the victims there make room in both."""
+        state, ask, amounts = self.state, group.head, group.shape.amounts
+        if not group.shape.required_node or group.kind.standing is Standing.RESERVED:
+            return None
+        node = state.nodes.required_node(group.shape)
+        if node is None or node.has_room(amounts):
+            return None
+        victims = victim_choice.plan_required_node_victims(node, ask)
+        is_useful = bool(victims) and frees_queue_room(state.applications, self.leaf, amounts, victims)
+        return Reserve(self.application, ask, node) if is_useful else None
 
     def _on_required_node(self, group: AskGroup) -> AskDecision | None:
         """Allocate the required node, or reserve it at once if it has no room, in place of other reservations."""

@@ -24,7 +24,7 @@ from math import inf
 from common.resources import is_positive, is_zero
 from common.wire import NEVER
 from partition_worker.engine.allocation import AskShape
-from partition_worker.engine.application import Application, AppState
+from partition_worker.engine.application import Application, AppState, frees_queue_room
 from partition_worker.engine.nodes.nodes import Nodes
 from partition_worker.engine.predicates.results import WorkSpent
 from partition_worker.engine.queues.fair_share import descending_shares, path_key, queue_key, refresh_fair_maximum
@@ -302,7 +302,10 @@ class Readiness:
         """Whether something that waits in or below a queue may be placed."""
         if queue.children:
             waits = self.parked_queues.waits.get(queue.rank, ())
-            return any(queue.has_room(shape.amounts) and self._has_node(shape, may) for shape, may in waits)
+            return any(
+                (shape.required_node or queue.has_room(shape.amounts)) and self._has_node(shape, may)
+                for shape, may in waits
+            )
         parked = self.unschedulable.get(queue.rank)
         buckets = () if parked is None else parked.buckets.values()
         return any(self._may_place_from(queue, bucket) for bucket in buckets)
@@ -327,10 +330,21 @@ class Readiness:
             return False
         shape, may_reserve, starts, *_ = bucket.key
         may_start = not starts or leaf.has_opening()
-        if leaf.has_room(shape.amounts) and may_start and self._has_node(shape, may_reserve):
+        has_room = leaf.has_room(shape.amounts) or self._may_preempt_on_required_node(leaf, shape)
+        if has_room and may_start and self._has_node(shape, may_reserve):
             return True
         bucket.failed_round = self.retry_round
         return False
+
+    def _may_preempt_on_required_node(self, leaf: Queue, shape: AskShape) -> bool:
+        """Whether the queues of an ask would have room if all that could be preempted on the node that it requires had
+        left; an attempt finds out which of them have a higher priority.
+        """
+        node = self._nodes.required_node(shape) if shape.required_node else None
+        if node is None or node.has_room(shape.amounts):
+            return False
+        victims = [one for one in node.allocations.values() if not (one.shape.required_node or one.preempted)]
+        return frees_queue_room(self._applications, leaf, shape.amounts, victims)
 
     def _has_node(self, shape: AskShape, may_reserve: bool) -> bool:  # noqa: FBT001 - the two values of a Wait
         """Whether a node has room, or may be reserved; a required node may always be reserved. It may if the turn has

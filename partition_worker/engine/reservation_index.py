@@ -20,8 +20,10 @@ from partition_worker.engine.sorted_items import Order
 RESERVATION_MAX_S: Final = 7200.0
 """Maximum age of a reservation; then it ends, and its node is free for other asks."""
 
-ReservationKey = tuple[int, Amounts, int]
-"""Rank of the leaf, amounts, and the rank of a reservation for which its queues keep room: it is a group of its own."""
+ReservationKey = tuple[int, Amounts, int, bool]
+"""Rank of the leaf, amounts, the rank of a reservation for which its queues keep room, which is a group of its own, and
+whether the asks require their nodes.
+"""
 
 _Groups = dict[ReservationKey, Order[Reservation]]
 """No group is empty."""
@@ -99,7 +101,8 @@ class ReservationIndex:
 
 
 def _group_key(reservation: Reservation) -> ReservationKey:
-    return reservation.leaf.rank, reservation.shape.amounts, reservation.rank if reservation.keeps else 0
+    rank = reservation.rank if reservation.keeps else 0
+    return reservation.leaf.rank, reservation.shape.amounts, rank, reservation.for_required_node
 
 
 def _remove_from_group(groups: _Groups, reservation: Reservation) -> None:

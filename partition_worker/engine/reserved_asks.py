@@ -1,9 +1,9 @@
 """Decisions for asks with a reservation.
 
-An ask that fits its reserved node gets it, if its queues, its user and its group have room. Otherwise an
-ask that fits an unreserved node gets that, unless it requires its reserved node. An ask that requires a node without
-room preempts less important allocations there. Of several such asks, the one of the most deserving queue comes first,
-then the oldest reservation. A draining node still takes the ask that reserved it.
+An ask that fits its reserved node gets it, if its queues, its user and its group have room. Otherwise an ask that fits
+an unreserved node gets that, unless it requires its reserved node. An ask that requires a node without room preempts
+less important allocations there, if its queues have room once these have left. Of several such asks, the one of the
+most deserving queue comes first, then the oldest reservation. A draining node still takes the ask that reserved it.
 
 `reservations.py` makes and cancels reservations, `queue_traversal.py` applies the decisions.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from partition_worker.engine import events
 from partition_worker.engine.allocation import AskShape
-from partition_worker.engine.application import AppState
+from partition_worker.engine.application import AppState, frees_queue_room
 from partition_worker.engine.nodes.node_index import Reservation
 from partition_worker.engine.predicates.results import WorkSpent
 from partition_worker.engine.preemption import victim_choice
@@ -40,28 +40,35 @@ _Found = tuple[Reservation, Allocate | Preempt]
 
 
 def _on_reserved_nodes(state: PartitionState) -> Iterator[_Found]:
-    """Yield, for each reservation group whose queue has room, the decision for the oldest usable reservation."""
+    """Yield, for each reservation group, the decision for the oldest usable reservation. Without room in its queue only
+    an ask that requires its node may have one: to preempt allocations there that make room in the queue as well.
+    """
     for group in tuple(state.reservation_index.candidates.values()):
+        has_room = _has_queue_room(group)
+        if not (has_room or _first_of(group).for_required_node):
+            continue
         unusable: list[Reservation] = []
         for reservation in _within_limits(state, group):
-            decision = _on_reserved_node(state, reservation)
+            decision = _on_reserved_node(state, reservation, has_room=has_room)
             if decision is not None:
                 yield reservation, decision
                 break
-            unusable.append(reservation)
+            if has_room:
+                unusable.append(reservation)
         for reservation in unusable:
             state.reservation_index.remove_candidate(reservation)
 
 
-def _on_reserved_node(state: PartitionState, reservation: Reservation) -> Allocate | Preempt | None:
+def _on_reserved_node(state: PartitionState, reservation: Reservation, *, has_room: bool) -> Allocate | Preempt | None:
     ask, node = reservation.ask, reservation.node
     state.nodes.predicates.table.subject = ask.group
     application = state.applications[ask.application_id]
     if node.has_room(ask.shape.amounts):
-        return Allocate(application, ask, node) if state.nodes.is_accepted(ask.shape, node) else None
+        is_usable = has_room and state.nodes.is_accepted(ask.shape, node)
+        return Allocate(application, ask, node) if is_usable else None
     if reservation.for_required_node and not ask.preemption_triggered:
         victims = victim_choice.plan_required_node_victims(node, ask)
-        if victims:
+        if victims and (has_room or frees_queue_room(state.applications, reservation.leaf, ask.shape.amounts, victims)):
             return Preempt(application, ask, node, tuple(victims))
         events.record_no_victim(state, ask)
         assert ask.group is not None, ask.key
@@ -85,7 +92,7 @@ def _on_other_node(
     state: PartitionState, shape: AskShape, groups: Mapping[ReservationKey, Order[Reservation]]
 ) -> Iterator[_Found]:
     for group in groups.values():
-        reservation = next(_within_limits(state, group), None)
+        reservation = next(_within_limits(state, group), None) if _has_queue_room(group) else None
         if reservation is not None:
             application = state.applications[reservation.ask.application_id]
             node = state.nodes.node_for(shape, application)
@@ -102,12 +109,19 @@ def _postpone_reserved(state: PartitionState, spent: WorkSpent, groups: Iterable
                 table.postpone(spent.results, reservation.ask.application_id, reservation.ask.group)
 
 
-def _within_limits(state: PartitionState, group: Order[Reservation]) -> Iterator[Reservation]:
-    """Yield the reservations of a group for which queue, user and user group have room."""
+def _first_of(group: Order[Reservation]) -> Reservation:
     first = group.first()
     assert first is not None, "no group is empty"
-    if not first.leaf.has_room(first.shape.amounts, first.keeps):
-        return
+    return first
+
+
+def _has_queue_room(group: Order[Reservation]) -> bool:
+    first = _first_of(group)
+    return first.leaf.has_room(first.shape.amounts, first.keeps)
+
+
+def _within_limits(state: PartitionState, group: Order[Reservation]) -> Iterator[Reservation]:
+    """Yield the reservations of a group for which user and user group have room."""
     for reservation in group:
         application = state.applications[reservation.ask.application_id]
         account = state.usage.account(application)

@@ -87,13 +87,15 @@ class ParkedQueues:
 
     def park(self, child: Queue, retry_round: int) -> None:
         """Park a queue below which nothing can be placed in this retry round, if its own maximum allows anything that
-        waits there. Otherwise the queue has to wait until its own usage shrinks; that makes it ready anyway.
+        waits there, or victims on a required node may. Otherwise the queue has to wait until its own usage shrinks;
+        that makes it ready anyway.
         """
         assert child.parent is not None, child.path
         ready = child.parent.ready_children
         self.checked_rounds[child.rank] = retry_round
         room = less(child.maximum or {}, child.allocated)
-        if any(permits(room, dict(shape.amounts)) for shape, _ in self.waits.get(child.rank, ())):
+        waits = self.waits.get(child.rank, ())
+        if any(shape.required_node or permits(room, dict(shape.amounts)) for shape, _ in waits):
             ready.hand_over(child, self.children[child.parent.rank])
         else:
             ready.drop(child)

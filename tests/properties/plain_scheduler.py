@@ -93,16 +93,18 @@ class PlainScheduler(PlainUpdates):
     def _for_reserved(self, ask: PlainAsk) -> Decision | None:
         app, node = ask.app, self.nodes[ask.reserved]
         assert app is not None
-        if not self._may_run(app) or not self._has_quota(app, ask):
+        if not self._may_run(app) or not self.limits.allow(app, ask.resources):
             return None
+        has_room = self._has_room(app.queue, ask)
         if node.takes(ask):
-            return Decision("place", ask.key, node.name)
+            return Decision("place", ask.key, node.name) if has_room else None
         if ask.required:
             if fits(node.available, ask.resources) or ask.triggered:
                 return None
             victims = self._victims(node, ask)
-            return Decision("preempt", ask.key, node.name, tuple(one.key for one in victims)) if victims else None
-        other = self._node_for(ask)
+            helps = bool(victims) and (has_room or self._will_have_room(ask, victims))
+            return Decision("preempt", ask.key, node.name, tuple(one.key for one in victims)) if helps else None
+        other = self._node_for(ask) if has_room else None
         return None if other is None else Decision("place", ask.key, other.name)
 
     @staticmethod
@@ -206,9 +208,11 @@ class PlainScheduler(PlainUpdates):
             if enough and failed >= enough:
                 app.back_off_until = self.now + _BACK_OFF_S
                 return None
-            if ask.node or app.can_replace(ask) or not self._has_quota(app, ask):
+            if ask.node or app.can_replace(ask) or not self.limits.allow(app, ask.resources):
                 continue
-            if ask.required:
+            if not self._has_room(app.queue, ask):
+                found = self._on_full_node(ask) if ask.required else None
+            elif ask.required:
                 found = self._on_required_node(ask)
             else:
                 found = self._on_any_node(ask)
@@ -224,6 +228,15 @@ class PlainScheduler(PlainUpdates):
         if node.takes(ask) and not any(other.required for other in node.reserving):
             return Decision("place", ask.key, node.name)
         return Decision("reserve", ask.key, node.name) if node.could_take(ask) else None
+
+    def _on_full_node(self, ask: PlainAsk) -> Decision | None:
+        """A daemon without room in its queues may still reserve its node, if victims there make room for it."""
+        node = self.nodes.get(ask.required)
+        if node is None or ask.reserved or fits(node.available, ask.resources) or not node.could_take(ask):
+            return None
+        victims = self._victims(node, ask)
+        helps = bool(victims) and self._will_have_room(ask, victims)
+        return Decision("reserve", ask.key, node.name) if helps else None
 
     def _on_any_node(self, ask: PlainAsk) -> Decision | None:
         node = self._node_for(ask)
@@ -242,9 +255,6 @@ class PlainScheduler(PlainUpdates):
         in_order = sorted(self.nodes.values(), key=lambda node: (node.score, node.name))
         return [node for node in in_order if node.schedulable and not node.reserving]
 
-    def _has_quota(self, app: PlainApp, ask: PlainAsk) -> bool:
-        return self.limits.allow(app, ask.resources) and self._has_room(app.queue, ask)
-
     def _has_room(self, leaf: PlainQueue, ask: PlainAsk) -> bool:
         total, wanted = self._fair_maximum(self.root), ask.resources
         for queue in leaf.path_up():
@@ -253,6 +263,21 @@ class PlainScheduler(PlainUpdates):
             for kind, most in maximum.items():
                 own = wanted.get(kind, 0) + leaving.get(kind, 0) if ask.triggered and ask.reserved else 0
                 used = queue.allocated.get(kind, 0) + max(0, kept.get(kind, 0) - own)
+                if wanted.get(kind, 0) > max(0, most - used):
+                    return False
+        return True
+
+    def _will_have_room(self, ask: PlainAsk, victims: list[PlainAsk]) -> bool:
+        """The queues of an ask, once these victims and all earlier ones have left."""
+        assert ask.app is not None
+        total, wanted = self._fair_maximum(self.root), ask.resources
+        for queue in ask.app.queue.path_up():
+            maximum, kept = (total, {}) if queue is self.root else (queue.maximum or {}, queue.kept)
+            everything = [one for app in queue.all_apps() for one in app.allocations]
+            staying = summed(one.resources for one in everything if not one.preempted and one not in victims)
+            for kind, most in maximum.items():
+                own = wanted.get(kind, 0) if ask.triggered and ask.reserved else 0
+                used = staying.get(kind, 0) + max(0, kept.get(kind, 0) - own)
                 if wanted.get(kind, 0) > max(0, most - used):
                     return False
         return True

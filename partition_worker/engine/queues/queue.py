@@ -395,6 +395,23 @@ class Queue:
                 return False
         return True
 
+    def find_lacks(self, amounts: Amounts, own: Resources = NOTHING) -> "list[tuple[Queue, Resources]]":
+        """Return the queues of the path that have no room for an ask even once all victims have left, and what each of
+        them lacks. Room kept for other asks is not available; `own` is the room kept for this ask.
+        """
+        found: list[tuple[Queue, Resources]] = []
+        for level in self.ancestry():
+            maximum, lacks = level.maximum or {}, {}
+            for kind, value in amounts:
+                if value > 0 and kind in maximum:
+                    staying = level.allocated.get(kind, 0) - level.preempting.get(kind, 0)
+                    lack = staying + value + max(0, level.kept.get(kind, 0) - own.get(kind, 0)) - maximum[kind]
+                    if lack > 0:
+                        lacks[kind] = lack
+            if lacks:
+                found.append((level, lacks))
+        return found
+
     def add_kept(self, amount: Resources) -> None:
         """Keep room for one ask, below all queues of the path. The root keeps none: there the node is reserved."""
         for level in self.ancestry():

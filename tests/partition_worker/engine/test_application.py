@@ -4,7 +4,7 @@ import pytest
 
 from common.rm_messages import NODE_DECOMMISSION
 from partition_worker.engine import ledger
-from partition_worker.engine.allocation import Allocation, from_message
+from partition_worker.engine.allocation import Allocation, amounts_of, from_message
 from partition_worker.engine.application import (
     ENDED,
     LINGER_S,
@@ -13,6 +13,7 @@ from partition_worker.engine.application import (
     Application,
     AppState,
     Use,
+    frees_queue_room,
     next_state,
 )
 from partition_worker.engine.queues.queue import NOTHING_PENDING
@@ -217,3 +218,21 @@ def test_completing_lasts_half_a_minute_and_what_has_ended_is_remembered_for_thr
 
 def test_an_application_that_has_ended_never_runs_again() -> None:
     assert {next_state(state, event) for state in ENDED for event in AppEvent} == {None, AppState.EXPIRED}
+
+
+def test_victims_free_room_in_the_queues_above_them() -> None:
+    trial = Trial("root.p max=memory:4; root.p.a; root.p.b; root.c").does(nodes("n1 memory=9"))
+    trial.does(apps("a root.p.a", "c root.c"), asks("a a1 memory=2", "a a2 memory=2", "c c1 memory=3"))
+    running = trial.partition.allocations
+
+    def frees(amount: int, *keys: str) -> bool:
+        victims = [running[key] for key in keys]
+        return frees_queue_room(
+            trial.partition.applications, trial.queue("root.p.b"), amounts_of({"memory": amount}), victims
+        )
+
+    assert frees(2, "a1")
+    assert not frees(3, "a1")
+    assert frees(4, "a1", "a2")
+    assert not frees(2, "c1"), "it is not below the full queue"
+    assert not frees(3, "c1", "a1")

@@ -246,6 +246,46 @@ def test_it_waits_as_long_as_only_more_important_ones_run_there() -> None:
     assert one.does(released("app-1 high"), asks("app-1 low memory=4")).placed()[-1:] == ["d1 on n1"]
 
 
+def test_an_ask_that_requires_a_node_preempts_there_although_the_cluster_has_no_room_for_it() -> None:
+    """10 are free elsewhere, and 15 are asked for."""
+    one = Trial("root.a; root.d").does(nodes("n1 memory=40", "n2 memory=40"), apps("a root.a", "d root.d"))
+    one.does(asks(*(f"a a{number} memory=10 on=n1" for number in range(4))))
+    one.does(asks(*(f"a b{number} memory=10 on=n2" for number in range(3))))
+    one.does(asks("d d1 memory=15 required=n1 priority=5"))
+    assert going(one) == ["a3", "a2"]
+    one.does(released("a a3", "a a2"), asks("a late memory=10 priority=9"))
+    assert one.placed() == ["d1 on n1", "late on n2"]
+
+
+SHARED_QUEUES = "root.p max=memory:10; root.p.a; root.p.d; root.z"
+
+
+def test_it_preempts_if_its_queue_has_room_once_the_victims_have_left() -> None:
+    one = Trial(SHARED_QUEUES).does(nodes("n1 memory=10", "n2 memory=10"), apps("a root.p.a", "d root.p.d"))
+    one.does(asks(*(f"a a{number} memory=5 on=n1" for number in range(2))), asks("d d1 memory=4 required=n1"))
+    assert going(one) == ["a1"]
+    assert one.does(released("a a1"), asks("a late memory=5 priority=9")).placed() == ["d1 on n1"]
+
+
+def test_it_preempts_nothing_if_its_queue_would_have_no_room_then_either_and_does_once_it_would() -> None:
+    """Of 10 that its queue may use, 8 are used elsewhere; 2 of the victims are in the queue."""
+    one = Trial(SHARED_QUEUES)
+    one.does(nodes("n1 memory=10", "n2 memory=10"), apps("a root.p.a", "d root.p.d", "z root.z"))
+    one.does(asks("z z1 memory=8 on=n1", "a a1 memory=2 on=n1"))
+    one.does(asks(*(f"a b{number} memory=2 on=n2" for number in range(4))), asks("d d1 memory=4 required=n1"))
+    assert going(one) == []
+    assert one.app("d").reservations == {}, "an idle node would help nothing"
+    assert going(one.does(released("a b0"))) == ["a1", "z1"]
+    assert one.does(released("a a1", "z z1")).placed() == ["d1 on n1"]
+
+
+def test_nothing_is_preempted_for_room_in_the_queue_alone() -> None:
+    one = Trial(SHARED_QUEUES).does(nodes("n1 memory=20"), apps("a root.p.a", "d root.p.d"))
+    one.does(asks("a a1 memory=10 on=n1"), asks("d d1 memory=4 required=n1"))
+    assert going(one) == []
+    assert one.does(released("a a1")).placed() == ["d1 on n1"]
+
+
 # Many, and other settings ---------------------------------------------------------------------------------------------
 
 

@@ -350,6 +350,20 @@ def test_negative_room_is_no_room_but_nothing_always_fits() -> None:
     assert leaf.has_room(amounts_of({"memory": 0, "gpu": 1}))
 
 
+@pytest.mark.tampers
+def test_a_queue_lacks_what_it_will_have_no_room_for_once_all_victims_have_left() -> None:
+    trial = Trial("root.p max=memory:8,gpu:1; root.p.a max=memory:6").does(nodes("n1 memory=20 gpu=9"))
+    leaf, parent = trial.queue("root.p.a"), trial.queue("root.p")
+    leaf.add_to_total("allocated", {"memory": 5})
+    asked = amounts_of({"memory": 4, "gpu": 2, "vcore": 0})
+    assert leaf.find_lacks(asked) == [(leaf, {"memory": 3}), (parent, {"memory": 1, "gpu": 1})]
+    leaf.add_to_total("preempting", {"memory": 3})
+    assert leaf.find_lacks(asked) == [(parent, {"gpu": 1})]
+    leaf.add_kept({"memory": 2})
+    assert leaf.find_lacks(asked) == [(leaf, {"memory": 2}), (parent, {"gpu": 1})]
+    assert leaf.find_lacks(asked, {"memory": 2}) == [(parent, {"gpu": 1})]
+
+
 def test_charges_and_expectations_go_up_to_the_root_and_come_back() -> None:
     trial = Trial("root.p.a; root.b")
     leaf, parent, root, other = (trial.queue(path) for path in ("root.p.a", "root.p", "root", "root.b"))
