@@ -379,6 +379,8 @@ class PendingAsks:
         """The highest priority of an ask, or None."""
         self.told = 0
         """Number of asks with `scale_up_told`."""
+        self.told_amounts: Resources = {}
+        """The total of those that are not held. Types of which there is nothing are left out."""
         self._last: Allocation | None = None
         """The last ask; None if it has to be searched."""
 
@@ -442,8 +444,7 @@ class PendingAsks:
         assert ask.group is not None, ask.key
         assert not ask.scale_up_told, ask.key
         ask.scale_up_told = True
-        ask.group.told += 1
-        self.told += 1
+        self._count_told(ask.group, 1)
 
     def remove(self, ask: Allocation) -> None:
         """Remove an ask."""
@@ -466,8 +467,7 @@ class PendingAsks:
         line = group.asks
         line.add(ask)
         if ask.scale_up_told:
-            group.told += 1
-            self.told += 1
+            self._count_told(group, 1)
         group.attempted = False
         if line.head is ask:
             self._head_changed(group)
@@ -482,10 +482,22 @@ class PendingAsks:
         was_head = line.head is ask
         line.remove(ask)
         if ask.scale_up_told:
-            group.told -= 1
-            self.told -= 1
+            self._count_told(group, -1)
         if was_head:
             self._head_changed(group)
+
+    def _count_told(self, group: AskGroup, change: int) -> None:
+        """Count one ask with `scale_up_told` more or less."""
+        group.told += change
+        self.told += change
+        if group.kind.standing is Standing.HELD:  # the room of their placeholders is theirs
+            return
+        for kind, value in group.shape.amounts:
+            amount = self.told_amounts.get(kind, 0) + change * value
+            if amount:
+                self.told_amounts[kind] = amount
+            else:
+                self.told_amounts.pop(kind, None)
 
     def _head_changed(self, group: AskGroup) -> None:
         """Update the order of groups for a changed or missing first ask."""

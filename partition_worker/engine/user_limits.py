@@ -337,6 +337,11 @@ class Usage:
         """Users that use nothing, longest first."""
         self.reconfigure(config)
 
+    @property
+    def has_limits(self) -> bool:
+        """Whether any queue has a limit of a user or group."""
+        return bool(self._limits)
+
     def account(self, application: Application) -> UsageAccount:
         """Return the account of the application. The first call creates it and chooses the group."""
         account = self.accounts.get(application.rank)

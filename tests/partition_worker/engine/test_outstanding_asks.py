@@ -119,6 +119,51 @@ def test_more_is_told_once_there_is_room_in_the_quota() -> None:
     assert one.waits(1).scale_ups() == ["a2"]
 
 
+def small_parent() -> Trial:
+    """Ten applications below a parent with room for two of their asks."""
+    one = trial("root.p max=memory:8; root.p.a; root.p.b; root.a")
+    return one.takes(apps(*(f"small-{number} root.p.{'ab'[number % 2]}" for number in range(10))))
+
+
+def test_asks_that_were_reported_and_still_wait_leave_no_room_for_others() -> None:
+    one = small_parent()
+    told = [
+        key for number in range(10) for key in one.does(asks(f"small-{number} s{number} memory=4")).waits(2).scale_ups()
+    ]
+    assert told == ["s0", "s1"]
+    assert one.does(released("small-0 s0")).waits(2).scale_ups() == ["s3"]
+
+
+def test_the_limits_of_users_and_groups_are_filled_once_as_well() -> None:
+    for limit in ("user.bob", "group.dev"):
+        one = trial(f"root.b limit.{limit}=memory:8; root.a")
+        one.takes(apps(*(f"small-{number} root.b groups=dev" for number in range(5))))
+        told = [
+            key
+            for number in range(5)
+            for key in one.does(asks(f"small-{number} s{number} memory=4")).waits(2).scale_ups()
+        ]
+        assert told == ["s0", "s1"]
+        assert one.does(released("small-0 s0")).waits(2).scale_ups() == ["s2"]
+
+
+def test_an_ask_that_was_reported_and_placed_takes_its_room_once() -> None:
+    one = small_parent().does(asks(*(f"small-{number} s{number} memory=4" for number in range(5)))).waits(2)
+    assert one.scale_ups() == ["s0", "s2"]
+    assert one.does(nodes("n2 memory=4")).waits(2).scale_ups() == []
+    assert one.app("small-0").asks.told_amounts == {}
+
+
+def test_a_real_ask_that_waits_for_its_placeholder_does_not_count_twice() -> None:
+    """Its placeholder was reported, and it takes the place of that one."""
+    one = trial("root.p max=memory:8; root.p.a; root.a").takes(apps("gang root.p.a gang=memory:4", "small-1 root.p.a"))
+    one.does(asks("gang p1 memory=4 placeholder group=g"), asks("gang g1 memory=4 group=g")).waits(2)
+    assert one.scale_ups() == ["p1"]
+    assert one.app("gang").asks.told_amounts == {"memory": 4}
+    one.does(asks("small-1 s1 memory=4", "small-1 s2 memory=4"))
+    assert one.waits(2).scale_ups() == ["s1"]
+
+
 # Bounds ---------------------------------------------------------------------------------------------------------------
 
 
@@ -138,6 +183,14 @@ def test_applications_that_are_too_many_for_one_look_have_their_turn_in_the_next
     assert one.waits(0.5).scale_ups() == []
     assert one.waits(0.5).scale_ups() == ["b1"]
     assert one.waits(2).partition.outstanding.deadline == NEVER
+
+
+def test_all_applications_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outstanding_asks, "APPLICATIONS_MAX", 2)
+    one = trial().takes(apps(*(f"many-{number} root.a" for number in range(7))))
+    one.does(asks(*(f"many-{number} m{number} memory=4" for number in range(7))))
+    assert one.waits(5).scale_ups() == [f"m{number}" for number in range(7)]
+    assert one.partition.outstanding.deadline == NEVER
 
 
 def test_of_an_application_with_too_many_kinds_of_asks_the_first_are_looked_at(
