@@ -81,7 +81,6 @@ def _application_samples(queue: Queue, alive: Mapping[str, Application]) -> Iter
     if not reached and not queue.applications:  # applications that were moved here are counted in their first queue
         return
     now = Counter([alive[name].state for name in queue.applications])
-    now[AppState.NEW] -= reached[AppState.REJECTED]
     for state in AppState:
         if state not in ENDED and (reached[state] or now[state]):
             yield (queue.path, state.lower()), now[state]
@@ -251,17 +250,18 @@ def sanitize(name: str) -> str:
 
 
 def _queues(partition: Partition, memo: SampleCache) -> Iterator[Family | EncodedFamily]:
-    """As in YuniKorn, a rejected application is subtracted from the new ones although it never was one of them."""
+    """The counters of ended applications outlive their queue, but its series do not: they continue if it is created
+    again.
+    """
     reached = partition.counters.reached
     applications, resources = memo.encode_queues(partition.tree, partition.applications)
     samples: list[Sample] = []
     if homeless := reached["", AppState.REJECTED]:
-        samples += [(("", "new"), -homeless), (("", "rejected"), homeless)]
+        samples.append((("", "rejected"), homeless))
     yield EncodedFamily(
         "yunikorn_queue_app",
         "gauge",
-        "Applications of the queue itself, by state; the counts of completed, failed and rejected ones only grow, and "
-        "rejected ones are subtracted from the new.",
+        "Applications of the queue itself, by state; the counts of completed, failed and rejected ones only grow.",
         ("queue", "state"),
         join_samples([*applications, encode_samples(samples)]),
     )
@@ -270,7 +270,11 @@ def _queues(partition: Partition, memo: SampleCache) -> Iterator[Family | Encode
         "counter",
         "Applications that ended in the queue or were rejected there, also in an earlier queue of the same path.",
         ("queue", "state"),
-        [((path, state.lower()), count) for (path, state), count in reached.items() if state in _COUNTED_ENDS],
+        [
+            ((path, state.lower()), count)
+            for (path, state), count in reached.items()
+            if state in _COUNTED_ENDS and (not path or partition.tree.find(path) is not None)
+        ],
     )
     yield EncodedFamily(
         "yunikorn_queue_resource",

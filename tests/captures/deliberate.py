@@ -37,6 +37,7 @@ LANDING: Final = "a page of links is at the root"
 NOT_KEPT: Final = "an application that ended counts against nothing any more"
 AT_ONCE: Final = "series that the reference makes with its first record of history are there at once"
 REMOVED: Final = "an application that is removed is in no state any more"
+NOT_NEW: Final = "a rejected application never was a new one of its queue"
 NOT_TIMED: Final = "the engine reads no clock, and sorts nothing"
 RUNS: Final = "an application that runs is not told of as one that cannot, so there is one event less"
 LIMITS: Final = "a limit that goes is told of once, not for each user, and its group is unlinked"
@@ -113,6 +114,8 @@ DELIBERATE: Final = (
     Deliberate("updated-events-*", "/body/HighestID", 390, LIMITS),
     Deliberate("updated-events-batch-count100", "/body/EventRecords/*", _anything, CONSECUTIVE),
     # metrics
+    Deliberate("*metrics*", '/body/yunikorn_queue_app{queue="",state="new"}', ABSENT, NOT_NEW),
+    Deliberate("*metrics*", '/body/yunikorn_queue_app{queue="*",state="new"}', 0, NOT_NEW),
     Deliberate(
         "*metrics*", '/body/yunikorn_queue_app{queue="root.production.services",state="completing"}', 1, REMOVED
     ),

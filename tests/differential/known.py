@@ -49,6 +49,12 @@ def _is_completed_shown(line: str) -> bool:
 _COMPLETED: Final = f'"eventChangeDetail": {APP_COMPLETED}'
 
 
+def _is_new_application(line: str) -> bool:
+    """A series of new applications that is higher than the reference's by those that it rejected."""
+    found = re.search(r"/metrics/body/yunikorn_queue_app\{.*state=\"new\"\}: expected (-?\d+)\S*, got (\d+|null)", line)
+    return found is not None and int(found[1]) < int(found[2].replace("null", "0"))
+
+
 def _is_peak(line: str) -> bool:
     return "/maxUsedResource" in line
 
@@ -68,6 +74,11 @@ KNOWN: Final = (
         "releasing everything of an application while asks wait leaves its use with its user for ever",
         _is_usage,
         _releases_everything,
+    ),
+    Known(
+        "rejected applications are subtracted from the new ones of their queue",
+        _is_new_application,
+        lambda name, body: name == "apps",
     ),
     Known(
         "an application that is removed while it only asks is told to have Completed as well",

@@ -74,6 +74,13 @@ def test_a_known_difference_of_documents_counts_only_where_its_cause_is() -> Non
     assert unexplained(STEPS, [line]) == [line]
 
 
+def test_new_applications_may_be_more_than_in_the_reference_but_not_fewer() -> None:
+    series, steps = '/ws/v1/metrics/body/yunikorn_queue_app{queue="root.a",state="new"}', [{"apps": {"add": [{}]}}]
+    assert unexplained(steps, [f"[5]/{series}: expected -2.0, got {mine}" for mine in ("1.0", "null")]) == []
+    wrong = f"[5]/{series}: expected 2.0, got 1.0"
+    assert unexplained(steps, [wrong]) == [wrong]
+
+
 def test_documents_are_compared_without_what_is_our_own_and_in_our_names() -> None:
     told = body(
         "/ws/v1/nodes", {"content-type": "application/json"}, '{"of":"[rm-1]default","rmId":"rm-1","occupied":{"m":0}}'

@@ -28,6 +28,7 @@ from common.wire import decode_body, make_outgoing
 from partition_worker import metrics
 from partition_worker.engine import ledger
 from partition_worker.engine.administration import NotDone
+from partition_worker.engine.application import AppState
 from partition_worker.engine.partition import Partition
 from partition_worker.metrics import SampleCache
 from partition_worker.partition_host import PartitionHost
@@ -226,7 +227,7 @@ def test_the_name_of_a_resource_becomes_one_of_a_metric_and_of_equal_ones_only_t
 def test_applications_of_a_queue_are_shown_in_every_state_that_one_has_had() -> None:
     one = trial()
     before = {("root.a", "new"): 1, ("root.a", "accepted"): 0, ("root.a", "running"): 1}
-    refused = {("", "new"): -1, ("", "rejected"): 1}
+    refused = {("", "rejected"): 1}
     assert samples(one, "yunikorn_queue_app") == before | refused
     one.does(released("app-1")).waits(30)
     assert samples(one, "yunikorn_queue_app") == before | refused | {
@@ -236,14 +237,15 @@ def test_applications_of_a_queue_are_shown_in_every_state_that_one_has_had() -> 
     }
 
 
-def test_a_refused_application_is_taken_off_the_new_ones_of_its_queue() -> None:
+def test_a_refused_application_is_not_taken_off_the_new_ones_of_its_queue() -> None:
     one = Trial("root.a; root.b").does(apps("app-1 root.a"), apps("app-1 root.b", "app-1 root.b"))
     assert samples(one, "yunikorn_queue_app") == {
         ("root.a", "new"): 1,
-        ("root.b", "new"): -2,
         ("root.b", "rejected"): 2,
     }
     assert samples(one, "yunikorn_queue_app_total") == {("root.b", "rejected"): 2}
+    one.does(apps("app-2 root.b"))
+    assert samples(one, "yunikorn_queue_app")["root.b", "new"] == 1
 
 
 def test_names_of_queues_that_do_not_exist_make_no_series() -> None:
@@ -251,7 +253,7 @@ def test_names_of_queues_that_do_not_exist_make_no_series() -> None:
     assert samples(one, "yunikorn_queue_app_total") == {("", "rejected"): 100}
 
 
-def test_what_ended_in_a_queue_is_still_counted_when_it_is_gone_and_when_it_is_back() -> None:
+def test_the_series_of_a_removed_queue_end_and_continue_when_it_is_back() -> None:
     one = Trial("root.p parent", rules=PROVIDED).does(nodes("n1 memory=10"))
 
     def runs_in_a_dynamic_queue() -> None:
@@ -260,10 +262,12 @@ def test_what_ended_in_a_queue_is_still_counted_when_it_is_gone_and_when_it_is_b
 
     for ended in (1, 2):
         runs_in_a_dynamic_queue()
-        assert samples(one, "yunikorn_queue_app_total") == {("root.p.x", "completed"): ended}
+        assert samples(one, "yunikorn_queue_app_total") == {}
         assert samples(one, "yunikorn_queue_app") == {}
+        assert one.partition.counters.entries(AppState.COMPLETED) == ended
     one.does(apps("app-2 root.p.x"))
     assert samples(one, "yunikorn_queue_app") == {("root.p.x", "new"): 1}
+    assert samples(one, "yunikorn_queue_app_total") == {("root.p.x", "completed"): 2}
 
 
 def test_resources_of_every_queue_are_shown() -> None:
