@@ -448,7 +448,9 @@ class BrokerMachine:
         elif header.session == target.session:  # the record was restored from a copy without this partition
             generation = max(generation, header.life + 1)
         if generation != target.generation(partition):
-            change.target = replace(target, generations={**target.generations, partition: generation})
+            generations = {**target.generations, partition: generation}
+            last = max(target.last_generation, generation)
+            change.target = replace(target, generations=generations, last_generation=last)
         return [*sends, change.build_prepare(self.registry, partition)]
 
     def _greet_host(self, supervisor: str, hello: control_messages.Hello, now: float) -> None:

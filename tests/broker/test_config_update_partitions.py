@@ -125,6 +125,19 @@ def test_a_partition_that_only_its_journal_knows_gets_a_generation_above_the_one
     assert bench.broker.registry.sessions[RM].last_generation == 4
 
 
+def test_a_registration_that_only_a_journal_knows_begins_above_the_generation_there() -> None:
+    """The record was restored from a time before the RM registered; the next generation is above that one, too."""
+    bench = BrokerBench()
+    bench.call()
+    epoch = bench.epoch(PARTITION)
+    hello = Hello(role="worker")
+    [came] = bench.hear(lease_name(PARTITION, epoch), hello, rm="", partition=PARTITION, epoch=epoch, life=1)
+    assert came.header.life == 2
+    bench.agree([came])
+    bench.lost(PARTITION)
+    assert bench.broker.registry.sessions[RM].generations == {PARTITION: 3}
+
+
 # Going --------------------------------------------------------------------------------------------------------------
 
 
