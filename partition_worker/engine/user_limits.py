@@ -10,9 +10,9 @@ A user or group has a tracker: a tree of queues with usage, limits and running a
 while something is used, limited, counted as running or charged there or below. Queue paths are in lower case.
 
 An application counts as running for its user and group, in its leaf and all queues above, from its first allocation
-until it is removed from here; but not while only placeholders are left. Its group is chosen at the first call of
-`account` and stays until the application is removed or the group loses its limit on the path of the leaf; then it is
-chosen again.
+until it is removed from here; but not while only placeholders are left. Its group is that which the limits in force
+name: it is chosen at the first call of `account`, and again when limits change, so that a new limit counts what its
+group uses already.
 
 The scheduling cycle checks the limits; `unschedulable_asks.py` parks applications that wait for them.
 """
@@ -174,7 +174,7 @@ class UsageAccount:
     user: QueueUsage = field(init=False)
     """The usage of its user at its leaf."""
     group_name: str | None = None
-    """The group that is charged; None if none is. Chosen once."""
+    """The group that is charged; None if none is."""
     group: QueueUsage | None = None
     """The usage of that group at its leaf."""
     counted: bool = False
@@ -471,14 +471,14 @@ class Usage:
         before, self._limits = self._limits, limits
         self._record_limits(before)
         self._named = frozenset(name for here in limits.values() for name in here.users)
-        without_group = [account for account in self.accounts.values() if self._has_lost_group(account, before)]
-        for account in without_group:
+        regrouped = [account for account in self.accounts.values() if self._has_another_group(account)]
+        for account in regrouped:
             if account.group is not None:
                 account.group.refund(account.application.charged)
             self._leave_group(account)
         self.users.set_allowances({path: here.users for path, here in limits.items()})
         self.groups.set_allowances({path: here.groups for path, here in limits.items()})
-        for account in without_group:
+        for account in regrouped:
             self._join_group(account)
             if account.group is not None:
                 account.group.charge(account.application.charged)
@@ -489,7 +489,7 @@ class Usage:
         for name in tuple(self.idle):
             if name in self._named or self.users.by_name.get(name) is None:
                 del self.idle[name]
-        return [account.application for account in without_group]
+        return [account.application for account in regrouped]
 
     # Groups ---------------------------------------------------------------------------------------------------------
 
@@ -508,13 +508,10 @@ class Usage:
             level.discount_running(application.application_id)
             self.groups.unlink_account(name, level, account)
 
-    def _has_lost_group(self, account: UsageAccount, before: Limits) -> bool:
-        """Whether the group of the account had a limit on its path that it no longer has."""
-        name, none = account.group_name, QueueLimits()
-        paths = [queue.path for queue in account.application.queue.ancestry()]
-        return any(
-            name in before.get(path, none).groups and name not in self._limits.get(path, none).groups for path in paths
-        )
+    def _has_another_group(self, account: UsageAccount) -> bool:
+        """Whether the limits in force name another group than the one that is charged."""
+        application = account.application
+        return account.group_name != group_of(self._limits, application.user.groups, application.queue)
 
     # Events ---------------------------------------------------------------------------------------------------------
 

@@ -144,8 +144,10 @@ def test_other_limits_are_recorded_for_the_applications_whose_group_is_chosen_ag
     for limits in ("root limit.group.dev=memory:9; root.a; root.b", "root limit.group.dev=memory:8; root.a; root.b"):
         trial.reconfigures(limits)
         assert [one.application_id for one in trial.partition.changes.applications.values()] == []
-    trial.reconfigures("root limit.group.qa=memory:9; root.a; root.b")
+    trial.reconfigures("root limit.group.other=memory:9; root.a; root.b")
     assert [one.application_id for one in trial.partition.changes.applications.values()] == ["app-1"]
+    trial.reconfigures("root limit.group.qa=memory:9; root.a; root.b")
+    assert [one.application_id for one in trial.partition.changes.applications.values()] == ["app-1", "app-2"]
 
 
 # Orders -------------------------------------------------------------------------------------------------------------

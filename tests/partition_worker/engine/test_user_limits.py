@@ -186,26 +186,26 @@ def test_use_is_charged_to_the_group_of_the_application_on_the_whole_path() -> N
     assert used(one.partition.usage.groups, "qa") == {"root": {}}
 
 
-def test_a_group_keeps_its_applications_when_a_better_match_is_configured() -> None:
+def test_a_group_gets_the_applications_for_which_its_new_limit_is_the_better_match() -> None:
     one = cluster("root limit.group.qa=apps:9; root.a").does(apps("app-1 root.a groups=dev,qa"))
     one.does(asks("app-1 a1 memory=3")).reconfigures("root limit.group.qa=apps:9; root.a limit.group.dev=apps:1")
-    assert group_name(one, "app-1") == "qa"
+    assert group_name(one, "app-1") == "dev"
+    assert used(one.partition.usage.groups, "qa") == {"root": {"memory": 0}}
     one.does(apps("app-2 root.a groups=dev,qa"), asks("app-2 b1 memory=1"))
     assert group_name(one, "app-2") == "dev"
+    assert one.placed() == ["a1 on n1"]
 
 
-def test_an_application_that_was_charged_to_no_group_stays_so() -> None:
-    one = cluster("root.a").does(apps("app-1 root.a groups=dev"), asks("app-1 a1 memory=3"))
-    one.reconfigures("root.a limit.group.dev=memory:5")
-    assert group_name(one, "app-1") is None
-    assert used(one.partition.usage.groups, "dev") == {"root": {}, "root.a": {}}
-
-
-def test_an_application_that_was_forgotten_gets_its_group_anew() -> None:
-    one = cluster("root limit.group.qa=apps:9; root.a").does(apps("app-1 root.a groups=dev,qa"))
-    one.does(asks("app-1 a1 memory=3")).reconfigures("root limit.group.qa=apps:9; root.a limit.group.dev=apps:1")
-    one.does(released("app-1 a1"), asks("app-1 a2 memory=3"))
-    assert group_name(one, "app-1") == "dev"
+def test_a_limit_that_is_set_later_counts_what_its_group_uses_already() -> None:
+    one = cluster("root.a").does(apps("app-1 root.a groups=dev", "app-2 root.a user=eve groups=dev"))
+    one.does(asks("app-1 a1 memory=3"))
+    one.reconfigures("root.a limit.group.dev=memory:6,apps:1")
+    assert used(one.partition.usage.groups, "dev") == {"root": {"memory": 3}, "root.a": {"memory": 3}}
+    one.does(asks("app-1 a2 memory=4"), asks("app-1 a3 memory=2"), asks("app-2 b1 memory=1"))
+    assert one.placed() == ["a1 on n1", "a3 on n1"]
+    one.reconfigures("root.a")
+    assert one.placed() == ["a2 on n1", "b1 on n1"]
+    assert (group_name(one, "app-1"), groups(one)) == (None, [])
 
 
 def test_an_application_that_moves_gets_its_group_anew() -> None:
