@@ -357,6 +357,8 @@ class Settings:
     preemption_threshold_percent: int = setting(PERCENT, "preempt for guarantees only above this usage", "0")
     preemption_pause_s: float = setting(DURATION, "time between two searches for victims for an ask", "15s")
     disable_reservation: bool = setting(FLAG, "reserve no node for an ask that fits none now", "false")
+    reservation_share_percent: int = setting(PERCENT, "share of the nodes that an application may have reserved", "25")
+    reservation_timeout_s: float = setting(_duration("1s"), "time after which a reservation of a node ends", "2h")
     predicates: tuple[str, ...] = setting(PLUGINS, "plug-ins that filter nodes for an ask (default: built-in)")
     manual: bool = setting(FLAG, "make no scheduling decision unless `yunishard schedule` asks for it", "false")
     simulated_nodes: int = setting(

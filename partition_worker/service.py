@@ -248,6 +248,8 @@ def make_worker(settings: Settings, partition: str, epoch: int, attempts: Attemp
     names = name_simulated_nodes(settings.simulated_nodes)
     tuning = Tuning(
         reservation_delay_s=math.inf if settings.disable_reservation else RESERVATION_DELAY_S,
+        reservation_share_percent=settings.reservation_share_percent,
+        reservation_max_s=settings.reservation_timeout_s,
         preemption_pause_s=settings.preemption_pause_s,
         preemption_threshold=settings.preemption_threshold_percent / 100,
         asks_max=settings.asks_max,

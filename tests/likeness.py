@@ -35,6 +35,8 @@ LOST: Final = frozenset(
         *("Preemptions.paused_for", "Preemptions.turned_away"),
         *("Partition.readiness", "SwapCandidates.checked_round", "SwapCandidates.parked", "SwapCandidates.offered"),
         *("ReservationIndex.checked_round", "ReservationIndex.candidates", "ReservationIndex.has_candidates"),
+        *("ReservationIndex.grown", "ReservationIndex.charged", "ReservationIndex.has_new_limits"),
+        "ReservationIndex.share_max",
         *("Queue.ready_children", "Predicates.in_vain"),
         # verdicts of the RM, which it is asked for again
         "Predicates.verdicts",

@@ -238,6 +238,7 @@ def _apply_quota(state: PartitionState, leaf: Queue, new: rm_messages.AddApplica
         if leaf.quota_preemption_at:
             state.schedule_quota_check()
         refresh_fair_maximum(leaf)
+        state.reservation_index.has_new_limits = True
         state.readiness.reset_leaf(leaf)
         state.readiness.touch(leaf)
         state.readiness.retry_parked()

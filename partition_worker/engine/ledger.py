@@ -234,6 +234,7 @@ def resize_allocation(
             application.queue.add_to_total("preempting", delta)
         application.grow_allocated(delta, placeholder=allocation.placeholder)
         state.usage.increase(application, delta)
+        reservations.note_growth(state, application)
     allocation.resize(resources)
     state.changes.allocations[allocation.key] = None
     state.changes.applications[application.rank] = application
@@ -285,6 +286,7 @@ def move(state: PartitionState, application: Application, leaf: Queue) -> None:
         state.usage.increase(application, dict(application.charged))
         if not counted:
             state.usage.discount(application)
+        reservations.note_growth(state, application)
     if allocating:
         leaf.count_allocating(name)
     state.readiness.touch(before)
@@ -319,6 +321,7 @@ def _count(state: PartitionState, application: Application, allocation: Allocati
     state.changes.applications[application.rank] = application
     application.add_allocation(allocation)
     state.usage.increase(application, allocation.resources)
+    reservations.note_growth(state, application)
     state.readiness.touch_application(application)
 
 

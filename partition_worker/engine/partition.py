@@ -83,7 +83,7 @@ class Partition(PartitionState):
         return min(
             self.timers.deadline,
             self.readiness.next_search,
-            index.deadline if index.by_rank else NEVER,
+            reservations.end_of(self, index.oldest) if index.by_rank else NEVER,
             self.cleanup_at,
             self.quota_check_at,
             self.outstanding.deadline,
@@ -166,8 +166,7 @@ class Partition(PartitionState):
         if self.readiness.next_search <= now:
             self.readiness.wake_searches(now)
             self.idle = False
-        if self.reservation_index.deadline <= now:
-            reservations.expire(self)
+        if reservations.expire(self):
             self.idle = False
         for application in self.drop_expired():
             lifecycle.fire(self, application, AppEvent.EXPIRE)

@@ -1,5 +1,6 @@
 """The scheduling cycle: make the next decisions and apply them.
 
+    0. Reservations that their asks could not use end (`reservations.py`).
     1. An ask with a reservation gets its reserved node, or another one (`reserved_asks.py`).
     2. A real ask replaces a placeholder of its gang (`gang_scheduling.py`).
     3. The most deserving other ask gets a node, a reservation or victims.
@@ -12,8 +13,8 @@ Queue traversal finds the most deserving ask that can be placed:
     1. The most deserving child of each queue, from the root down (`queues/queue.py`).
     2. In the leaf, the first application by the sort policy of the leaf, if it may run.
     3. Of its asks, in order, the first for which its user, group and queues have room and that a node takes. An ask
-       that no node takes and that has waited long enough reserves the node it would fill best. An ask of a queue below
-       its guarantee may preempt.
+       that no node takes and that has waited long enough reserves the node it would fill best, up to a share of the
+       nodes for each application. An ask of a queue below its guarantee may preempt.
 
 An ask that cannot be placed is parked (`ready_queues.py`) until resources are freed or until it has waited long enough.
 So a decision costs the depth of the tree and the logarithm of the sorted items, whatever the length of the backlog.
@@ -117,9 +118,11 @@ def make_decisions(state: PartitionState, budget: int, *, turns: int | None = No
 
 
 def decide(state: PartitionState) -> Decision | None:
-    """Return the next decision, or None if none is possible before something changes."""
+    """Return the next decision, or None if none is possible before something changes. Ends useless reservations."""
     if state.tree.root.maximum is None or state.tree.root.stopped:
         return None
+    if state.reservation_index.by_rank:
+        reservations.end_useless(state)
     state.readiness.refresh()
     decision: Decision | None = reserved_asks.decide(state)
     if decision is None and state.swap_candidates.first(state.readiness.retry_round) is not None:
@@ -290,7 +293,7 @@ class Attempt:
             return None
         events.record_quota_room(state, ask, self.account, found=True)
         if not self.leaf.has_room(amounts):
-            decision = self._reserve_full_node(group) or self._preempt(group, nodes_tried=False)
+            decision = self._preempt_on_full_node(group) or self._preempt(group, nodes_tried=False)
             if decision is None:
                 group.note(NO_QUEUE_QUOTA, state.now)
                 group.note_cause(wait_causes.find_queue_cause(self.leaf, amounts), state.now)
@@ -301,17 +304,19 @@ class Attempt:
         events.record_queue_room(state, ask, self.leaf, found=True)
         return self._on_required_node(group) if group.shape.required_node else self._on_any_node(group)
 
-    def _reserve_full_node(self, group: AskGroup) -> Reserve | None:
-        """Reserve the required node of an ask without room in its queues, if the victims there make room in both."""
+    def _preempt_on_full_node(self, group: AskGroup) -> Preempt | None:
+        """Preempt on the required node of an ask without room in its queues, if that makes room in both."""
         state, ask, amounts = self.state, group.head, group.shape.amounts
-        if not group.shape.required_node or group.kind.standing is Standing.RESERVED:
+        if not group.shape.required_node or group.kind.standing is Standing.RESERVED or ask.preemption_triggered:
             return None
         node = state.nodes.required_node(group.shape)
         if node is None or node.has_room(amounts):
             return None
         victims = victim_choice.plan_required_node_victims(node, ask)
-        is_useful = bool(victims) and frees_queue_room(state.applications, self.leaf, amounts, victims)
-        return Reserve(self.application, ask, node) if is_useful else None
+        if not (victims and frees_queue_room(state.applications, self.leaf, amounts, victims)):
+            return None
+        others = [one for one in node.reservations.values() if not one.for_required_node]
+        return Preempt(self.application, ask, node, tuple(victims), tuple(others))
 
     def _on_required_node(self, group: AskGroup) -> AskDecision | None:
         """Allocate the required node, or reserve it at once if it has no room, in place of other reservations."""
@@ -380,15 +385,16 @@ class Attempt:
         self.progress.retry_at = min(self.progress.retry_at, at)
 
     def _wait(self, group: AskGroup) -> bool:
-        """Park the group until a node has room, or may be reserved for it; return whether it has waited long enough for
-        a reservation.
+        """Park the group until a node has room, or may be reserved for it; return whether a node may be reserved: it
+        has waited long enough, and its application has less than its share.
         """
         if group.kind.standing is not Standing.OPEN:
             return False
         may_at = group.head.created_ns / 1e9 + self.state.tuning.reservation_delay_s
-        may_reserve = may_at <= self.state.now
-        if not may_reserve:
+        is_due = may_at <= self.state.now
+        if not is_due:
             self._retry_by(may_at)
+        may_reserve = is_due and not reservations.has_share(self.state, self.application)
         self.progress.waits.append((group.shape, may_reserve))
         return may_reserve
 
@@ -415,9 +421,10 @@ def run_fast_path(state: PartitionState, budget: int) -> int:
     """Make up to `budget` decisions, as long as they are simple; return how many were made."""
     if state.tree.root.maximum is None or state.tree.root.stopped or state.nodes.predicates.table.is_cautious:
         return 0
-    readiness = state.readiness
+    readiness, index = state.readiness, state.reservation_index
+    if index.by_rank:
+        reservations.end_useless(state)
     readiness.refresh()
-    index = state.reservation_index
     if index.by_rank and index.is_check_due(readiness.retry_round):
         return 0
     if state.swap_candidates.first(readiness.retry_round) is not None:
@@ -438,6 +445,8 @@ def run_fast_path(state: PartitionState, budget: int) -> int:
             break
         batch.place(application, ask, node)
         made += 1
+        if index.note_growth(application.queue):
+            break  # a reservation may end, and its node take the next ask
     batch.settle()
     return made
 

@@ -5,20 +5,20 @@ ask. Reservations of one leaf for equal amounts form a group, oldest first: if t
 there is none for the others, and if the first is usable the others are not checked. So reservations that wait for
 their queue cost one check for each group, however many nodes are reserved.
 
+A reservation that its queue, user or group has no room for ends. Only what grew is checked: `grown` has the queues
+with a maximum, and `charged` the limits, of which the usage grew while reservations depend on them.
+
 `reservations.py` makes and cancels reservations; `queue_traversal.py` uses them.
 """
 
 from collections.abc import Iterable
-from typing import Final
 
 from common.messages import Resources
-from common.wire import NEVER
 from partition_worker.engine.allocation import Amounts, AskShape
 from partition_worker.engine.nodes.node_index import Node, Reservation
+from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.sorted_items import Order
-
-RESERVATION_MAX_S: Final = 7200.0
-"""Maximum age of a reservation; then it ends, and its node is free for other asks."""
+from partition_worker.engine.user_limits import QueueUsage
 
 ReservationKey = tuple[int, Amounts, int, bool]
 """Rank of the leaf, amounts, the rank of a reservation for which its queues keep room, which is a group of its own, and
@@ -39,6 +39,18 @@ class ReservationIndex:
         """Reservations whose asks may run on any node."""
         self.candidates: _Groups = {}
         """Reservations whose nodes may have room."""
+        self.below: dict[int, _Groups] = {}
+        """By the rank of a queue other than the root, the groups in it and below it."""
+        self.shares: dict[str, dict[int, Reservation]] = {}
+        """By application, its reservations that count toward its share of the nodes, by rank."""
+        self.share_max = 0
+        """How many of them an application may have, as of the last check."""
+        self.grown: dict[int, Queue] = {}
+        """Queues with a maximum of which the usage grew, by rank: the reservations below them are checked."""
+        self.charged: dict[int, None] = {}
+        """Ranks of usages with a limit that grew: the reservations of those charged there are checked."""
+        self.has_new_limits = True
+        """Whether all reservations are checked: a maximum or a limit may be lower than before."""
         self.ranks = 0
         """Number of reservations ever made."""
         self.has_candidates = False
@@ -47,9 +59,9 @@ class ReservationIndex:
         """The last retry round in which no reservation could be used."""
 
     @property
-    def deadline(self) -> float:
-        """When the oldest reservation ends, or NEVER."""
-        return next(iter(self.by_rank.values())).created + RESERVATION_MAX_S if self.by_rank else NEVER
+    def oldest(self) -> Reservation:
+        """The oldest reservation; there must be one."""
+        return next(iter(self.by_rank.values()))
 
     def insert(self, reservation: Reservation) -> None:
         """Add a new reservation, as a candidate."""
@@ -70,7 +82,7 @@ class ReservationIndex:
     def add_candidates(self, reservations: Iterable[Reservation]) -> None:
         """Check these reservations again: their nodes changed."""
         for reservation in reservations:
-            self.candidates.setdefault(_group_key(reservation), Order()).put(reservation, ())
+            _add_to_group(self.candidates, reservation)
             self.has_candidates = True
 
     def recheck_node(self, node: Node) -> None:
@@ -81,18 +93,42 @@ class ReservationIndex:
         """Do not check a reservation again before its node changes."""
         _remove_from_group(self.candidates, reservation)
 
+    def note_growth(self, leaf: Queue, limits: Iterable[QueueUsage] = ()) -> bool:
+        """Note that the usage of a leaf, and of these limits, grew; return whether reservations may be useless now."""
+        if not self.by_rank:
+            return False
+        for queue in leaf.ancestry():
+            if queue.maximum is not None and queue.rank in self.below:
+                self.grown[queue.rank] = queue
+        for level in limits:
+            self.charged[level.rank] = None
+        return bool(self.grown or self.charged or self.has_new_limits)
+
     def is_check_due(self, retry_round: int) -> bool:
         """Whether any reservation may be usable in this retry round, if there are reservations."""
         return self.has_candidates or self.checked_round != retry_round
 
     def _link(self, reservation: Reservation) -> None:
         self.add_candidates((reservation,))
+        for queue in reservation.leaf.ancestry()[:-1]:
+            _add_to_group(self.below.setdefault(queue.rank, {}), reservation)
+        if reservation.counts_toward_share:
+            self.shares.setdefault(reservation.ask.application_id, {})[reservation.rank] = reservation
         if not reservation.for_required_node:
-            groups = self.by_shape.setdefault(reservation.shape, {})
-            groups.setdefault(_group_key(reservation), Order()).put(reservation, ())
+            _add_to_group(self.by_shape.setdefault(reservation.shape, {}), reservation)
 
     def _unlink(self, reservation: Reservation) -> None:
         self.remove_candidate(reservation)
+        for queue in reservation.leaf.ancestry()[:-1]:
+            groups = self.below[queue.rank]
+            _remove_from_group(groups, reservation)
+            if not groups:
+                del self.below[queue.rank]
+        if reservation.counts_toward_share:
+            share = self.shares[reservation.ask.application_id]
+            del share[reservation.rank]
+            if not share:
+                del self.shares[reservation.ask.application_id]
         if not reservation.for_required_node:
             groups = self.by_shape[reservation.shape]
             _remove_from_group(groups, reservation)
@@ -103,6 +139,10 @@ class ReservationIndex:
 def _group_key(reservation: Reservation) -> ReservationKey:
     rank = reservation.rank if reservation.keeps else 0
     return reservation.leaf.rank, reservation.shape.amounts, rank, reservation.for_required_node
+
+
+def _add_to_group(groups: _Groups, reservation: Reservation) -> None:
+    groups.setdefault(_group_key(reservation), Order()).put(reservation, ())
 
 
 def _remove_from_group(groups: _Groups, reservation: Reservation) -> None:

@@ -3,14 +3,20 @@
 A node is reserved for one ask, or for several asks that each require this node. After a preemption the queues of the
 ask also keep the freed room for it, so that no other ask below a queue with a maximum takes it. `queue_traversal.py`
 decides which ask gets a reservation, and uses it.
+
+A reservation idles a node, so it ends as soon as its ask could not use the node: its queue, user or group has no room,
+its application may not start, or its application has more nodes reserved than its share. Only a reservation after a
+preemption stays, or the victims would have ended without effect. That the cluster has no room ends none: a large ask
+reserves a node because small ones fill the cluster.
 """
 
 from common import event_codes
 from common.resources import fits
 from partition_worker.engine.allocation import Allocation
-from partition_worker.engine.application import Application
+from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.nodes.node_index import Node, Reservation
 from partition_worker.engine.state import PartitionState
+from partition_worker.engine.user_limits import UsageAccount
 
 
 def reserve(state: PartitionState, application: Application, ask: Allocation, node: Node) -> Reservation:
@@ -65,10 +71,89 @@ def cancel_on_node(state: PartitionState, node: Node, *, keep_required: bool = F
             cancel(state, reservation)
 
 
-def expire(state: PartitionState) -> None:
-    """Cancel reservations that have reached their maximum age; their asks may reserve again, after others."""
-    while state.reservation_index.deadline <= state.now:
-        cancel(state, next(iter(state.reservation_index.by_rank.values())))
+def end_of(state: PartitionState, reservation: Reservation) -> float:
+    """Return when a reservation has reached its maximum age, in Unix seconds."""
+    return reservation.created + state.tuning.reservation_max_s
+
+
+def expire(state: PartitionState) -> bool:
+    """Cancel reservations that have reached their maximum age; their asks may reserve again, after others. Return
+    whether there were any.
+    """
+    index, has_ended = state.reservation_index, False
+    while index.by_rank and end_of(state, index.oldest) <= state.now:
+        cancel(state, index.oldest)
+        has_ended = True
+    return has_ended
+
+
+def share_max(state: PartitionState) -> int:
+    """Return how many nodes one application may have reserved."""
+    return max(1, len(state.nodes) * state.tuning.reservation_share_percent // 100)
+
+
+def has_share(state: PartitionState, application: Application) -> bool:
+    """Whether an application has as many nodes reserved as it may."""
+    shares = state.reservation_index.shares
+    return len(shares.get(application.application_id, ())) >= share_max(state)
+
+
+def note_growth(state: PartitionState, application: Application) -> None:
+    """Note that an application uses more, or asks for more: reservations may be useless now."""
+    if state.reservation_index.by_rank:
+        state.reservation_index.note_growth(application.queue, state.usage.account(application).limits)
+
+
+def end_useless(state: PartitionState) -> None:
+    """Cancel the reservations that their asks could not use now, and those beyond the share of their applications."""
+    index = state.reservation_index
+    if index.share_max != share_max(state):
+        _apply_share(state)
+    if index.has_new_limits:
+        index.grown = {queue.rank: queue for queue in state.tree if queue.rank in index.below}
+    if index.grown or index.charged or index.has_new_limits:
+        useless = _find_useless(state)
+        index.grown, index.charged, index.has_new_limits = {}, {}, False
+        for reservation in useless.values():
+            cancel(state, reservation)
+
+
+def _apply_share(state: PartitionState) -> None:
+    """Cancel the newest reservations beyond the share, which has changed; applications below it may reserve again."""
+    index = state.reservation_index
+    index.share_max = share_max(state)
+    for application_id, share in tuple(index.shares.items()):
+        state.readiness.touch_application(state.applications[application_id])
+        for reservation in [share[rank] for rank in sorted(share)[index.share_max :]]:
+            cancel(state, reservation)
+
+
+def _find_useless(state: PartitionState) -> dict[int, Reservation]:
+    """Return the reservations for which a queue, user or group that grew has no room, by rank."""
+    index, root = state.reservation_index, state.tree.root
+    found: dict[int, Reservation] = {}
+    for queue in index.grown.values():
+        for group in index.below.get(queue.rank, {}).values():
+            first = group.first()
+            assert first is not None, "no group is empty"
+            if not first.keeps and not first.leaf.has_room(first.shape.amounts, end=root):
+                found.update({one.rank: one for one in group})
+    if index.charged or index.has_new_limits:
+        for one in index.by_rank.values():
+            account = state.usage.account(state.applications[one.ask.application_id])
+            is_charged = index.has_new_limits or any(level.rank in index.charged for level in account.limits)
+            if is_charged and not one.keeps and not allows_use(account, one):
+                found[one.rank] = one
+    return found
+
+
+def allows_use(account: UsageAccount, reservation: Reservation) -> bool:
+    """Whether the user and group of an ask have room for it, and its application may start."""
+    application = account.application
+    starts = application.state is not AppState.ACCEPTED or (
+        application.queue.may_start(application.application_id) and account.may_start()
+    )
+    return starts and account.has_room(reservation.shape.amounts)
 
 
 def update_for_resized_ask(state: PartitionState, reservation: Reservation) -> None:
@@ -81,6 +166,7 @@ def update_for_resized_ask(state: PartitionState, reservation: Reservation) -> N
         reservation.leaf.subtract_kept(reservation.keeps)
         reservation.leaf.add_kept(ask.resources)
     state.reservation_index.update(reservation, ask.shape, ask.resources if reservation.keeps else {})
+    note_growth(state, state.applications[ask.application_id])
     state.readiness.retry_parked()  # other nodes may have room for it now
 
 
@@ -103,4 +189,5 @@ def keep_room(state: PartitionState, reservation: Reservation) -> None:
     assert not reservation.keeps, reservation.ask.key
     state.reservation_index.update(reservation, reservation.shape, reservation.ask.resources)
     reservation.leaf.add_kept(reservation.keeps)
+    state.reservation_index.note_growth(reservation.leaf)
     state.changes.reservations[reservation.ask.key] = None

@@ -10,9 +10,9 @@ most deserving queue comes first, then the oldest reservation. A draining node s
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from partition_worker.engine import events
+from partition_worker.engine import events, reservations
 from partition_worker.engine.allocation import AskShape
-from partition_worker.engine.application import AppState, frees_queue_room
+from partition_worker.engine.application import frees_queue_room
 from partition_worker.engine.nodes.node_index import Reservation
 from partition_worker.engine.predicates.results import WorkSpent
 from partition_worker.engine.preemption import victim_choice
@@ -40,8 +40,8 @@ _Found = tuple[Reservation, Allocate | Preempt]
 
 
 def _on_reserved_nodes(state: PartitionState) -> Iterator[_Found]:
-    """Yield, for each reservation group, the decision for the oldest usable reservation. Without room in its queue only
-    an ask that requires its node may have one: to preempt allocations there that make room in the queue as well.
+    """Yield, for each reservation group, the decision for the oldest usable reservation. Without room in the cluster
+    only an ask that requires its node may have one: to preempt allocations there.
     """
     for group in tuple(state.reservation_index.candidates.values()):
         has_room = _has_queue_room(group)
@@ -123,10 +123,6 @@ def _has_queue_room(group: Order[Reservation]) -> bool:
 def _within_limits(state: PartitionState, group: Order[Reservation]) -> Iterator[Reservation]:
     """Yield the reservations of a group for which user and user group have room."""
     for reservation in group:
-        application = state.applications[reservation.ask.application_id]
-        account = state.usage.account(application)
-        starts = application.state is not AppState.ACCEPTED or (
-            application.queue.may_start(application.application_id) and account.may_start()
-        )
-        if starts and account.has_room(reservation.shape.amounts):
+        account = state.usage.account(state.applications[reservation.ask.application_id])
+        if reservations.allows_use(account, reservation):
             yield reservation

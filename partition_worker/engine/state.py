@@ -47,6 +47,14 @@ from partition_worker.engine.user_resolution import PendingSubmissions, Users
 RESERVATION_DELAY_S: Final = 2.0
 """Seconds before an unschedulable ask may reserve a node."""
 
+RESERVATION_SHARE_PERCENT: Final = 25
+"""Percentage of the nodes that one application may have reserved, at least one node; beyond it, its asks wait without
+a reservation.
+"""
+
+RESERVATION_MAX_S: Final = 7200.0
+"""Maximum age of a reservation in seconds; then it ends, and its node is free for other asks."""
+
 PREEMPTION_PAUSE_S: Final = 15.0
 """Seconds before an ask searches for victims again after a search without result."""
 
@@ -60,6 +68,8 @@ class Tuning:
 
     reservation_delay_s: float = RESERVATION_DELAY_S
     """Infinite if reservations are disabled, except those for required nodes and after preemption."""
+    reservation_share_percent: int = RESERVATION_SHARE_PERCENT
+    reservation_max_s: float = RESERVATION_MAX_S
     preemption_pause_s: float = PREEMPTION_PAUSE_S
     preemption_threshold: float = 0.0
     """Fraction of the cluster, 0.0 to 1.0 of the most used resource type, that must be used before asks preempt. Asks

@@ -27,6 +27,7 @@ def test_without_anything_the_documented_defaults_hold() -> None:
     assert (settings.grpc_tls, settings.rest_tls) == (None, None)
     assert (settings.allowed_rms, settings.scheduler_admins, settings.same_hierarchy) == (("*",), "", "warn")
     assert (settings.preemption_threshold_percent, settings.preemption_pause_s) == (0, 15.0)
+    assert (settings.reservation_share_percent, settings.reservation_timeout_s) == (25, 7200.0)
     assert not settings.manual
     assert not settings.interpreted
     assert settings.predicates == ()
@@ -44,6 +45,8 @@ def test_every_setting_can_be_given_in_each_way(tmp_path: Path) -> None:
         "scheduler_admins": ("scheduler-admins", "ann,bob ops", "ann,bob ops"),
         "preemption_threshold_percent": ("preemption-threshold", "80%", 80),
         "preemption_pause_s": ("preemption-pause", "1m30s", 90.0),
+        "reservation_share_percent": ("reservation-share", "40%", 40),
+        "reservation_timeout_s": ("reservation-timeout", "30m", 1800.0),
         "predicates": ("predicates", "licences, racks", ("licences", "racks")),
         "manual": ("manual", "yes", True),
         "interpreted": ("interpreted", "yes", True),

@@ -111,10 +111,12 @@ class Ours:
 
 @contextlib.contextmanager
 def ours() -> Iterator[Ours]:
-    """A fresh system of ours."""
+    """A fresh system of ours. As in the reference, an application may reserve all nodes, so that the rest can be
+    compared (docs/compatibility.md).
+    """
     with (
         tempfile.TemporaryDirectory(prefix="differential-") as folder,
-        up("--ephemeral", *FREE_PORTS, folder=Path(folder)) as system,
+        up("--ephemeral", "--reservation-share", "100", *FREE_PORTS, folder=Path(folder)) as system,
     ):
         yield Ours(system, system.announced())
         system.stop()

@@ -49,6 +49,8 @@ class PlainAsk:
     reserved: str = ""
     """The node that is reserved for it."""
     reserved_at: float = 0.0
+    reserved_rank: int = 0
+    """Greater than that of every earlier reservation."""
 
     @property
     def free(self) -> bool:

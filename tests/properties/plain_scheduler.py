@@ -36,6 +36,7 @@ class PlainScheduler(PlainUpdates):
         """What may be decided next; nothing if nothing can be. More than one only where the order is open."""
         if not any(value > 0 for value in self._fair_maximum(self.root).values()):
             return []
+        self._give_way()
         found = self._from_reserved() or self._from_placeholders()
         if found:
             return found
@@ -61,14 +62,20 @@ class PlainScheduler(PlainUpdates):
             self.take_ask(ask)
             self.add_allocation(app, ask, node)
         elif decision.what == "reserve":
-            node.reserving.append(ask)
-            ask.reserved, ask.reserved_at = node.name, self.now
+            self._reserve(ask, node)
         else:
+            self._reserve(ask, node)
             ask.triggered = True
             for key in decision.others:
                 self._find(key).preempted = True
         if app.state == "Accepted" and app not in app.queue.allocating:
             app.queue.allocating.append(app)
+
+    def _reserve(self, ask: PlainAsk, node: PlainNode) -> None:
+        if ask.reserved != node.name:
+            node.reserving.append(ask)
+            ask.reserved, ask.reserved_at = node.name, self.now
+            ask.reserved_rank = 1 + max(one.reserved_rank for app in self.apps.values() for one in app.asks)
 
     def _swap(self, app: PlainApp, ask: PlainAsk, placeholder: PlainAsk, node: PlainNode) -> None:
         self.take_ask(ask)
@@ -84,6 +91,27 @@ class PlainScheduler(PlainUpdates):
         return next(one for one in everything if one.key == key)
 
     # Asks with a reservation ----------------------------------------------------------------------------------------
+
+    def _give_way(self) -> None:
+        """A reservation that could not be used ends, and so do the newest of an application beyond its share; but none
+        for which others were asked to go.
+        """
+        for ask in [one for node in self.nodes.values() for one in node.reserving if not one.triggered]:
+            assert ask.app is not None
+            may_use = self._may_run(ask.app) and self.limits.allow(ask.app, ask.resources)
+            if not (may_use and self._has_room(ask.app.queue, ask, in_cluster=False)):
+                self.unreserve(ask)
+        for app in self.apps.values():
+            for ask in self._of_share(app)[self._share_of_nodes() :]:
+                self.unreserve(ask)
+
+    def _of_share(self, app: PlainApp) -> list[PlainAsk]:
+        """The asks with a reservation that counts toward the share of the application, the oldest first."""
+        found = [ask for ask in app.asks if ask.reserved and not ask.required and not ask.triggered]
+        return sorted(found, key=lambda ask: ask.reserved_rank)
+
+    def _share_of_nodes(self) -> int:
+        return max(1, len(self.nodes) // 4)
 
     def _from_reserved(self) -> list[Decision]:
         reserved = [ask for node in self.nodes.values() for ask in node.reserving]
@@ -230,19 +258,23 @@ class PlainScheduler(PlainUpdates):
         return Decision("reserve", ask.key, node.name) if node.could_take(ask) else None
 
     def _on_full_node(self, ask: PlainAsk) -> Decision | None:
-        """A daemon without room in its queues may still reserve its node, if victims there make room for it."""
+        """A daemon without room in its queues may still preempt on its node, if the victims make room in both."""
         node = self.nodes.get(ask.required)
-        if node is None or ask.reserved or fits(node.available, ask.resources) or not node.could_take(ask):
+        if node is None or ask.reserved or ask.triggered:
+            return None
+        if fits(node.available, ask.resources) or not node.could_take(ask):
             return None
         victims = self._victims(node, ask)
         helps = bool(victims) and self._will_have_room(ask, victims)
-        return Decision("reserve", ask.key, node.name) if helps else None
+        return Decision("preempt", ask.key, node.name, tuple(one.key for one in victims)) if helps else None
 
     def _on_any_node(self, ask: PlainAsk) -> Decision | None:
         node = self._node_for(ask)
         if node is not None:
             return Decision("place", ask.key, node.name)
         if ask.reserved or self.now < ask.created / 1e9 + RESERVE_AFTER_S:
+            return None
+        if len(self._of_share(ask.app)) >= self._share_of_nodes():
             return None
         candidates = [one for one in self._open_nodes() if one.could_take(ask) and one.name not in ask.forbidden]
         best = min(candidates, key=lambda one: _left_over(one, ask), default=None)
@@ -255,8 +287,8 @@ class PlainScheduler(PlainUpdates):
         in_order = sorted(self.nodes.values(), key=lambda node: (node.score, node.name))
         return [node for node in in_order if node.schedulable and not node.reserving]
 
-    def _has_room(self, leaf: PlainQueue, ask: PlainAsk) -> bool:
-        total, wanted = self._fair_maximum(self.root), ask.resources
+    def _has_room(self, leaf: PlainQueue, ask: PlainAsk, *, in_cluster: bool = True) -> bool:
+        total, wanted = self._fair_maximum(self.root) if in_cluster else {}, ask.resources
         for queue in leaf.path_up():
             maximum = total if queue is self.root else queue.maximum or {}
             kept, leaving = ({}, {}) if queue is self.root else (queue.kept, queue.leaving)

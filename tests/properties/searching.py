@@ -43,7 +43,7 @@ def _missed(state: PartitionState, application: Application) -> Iterator[str]:
         ]
         if any(_fits(node.available, ask.resources) for node in nodes):
             yield f"{ask.key} could be placed"
-        elif not ask.reserved and _may_reserve(state, ask, nodes):
+        elif not ask.reserved and not _has_share(state, application) and _may_reserve(state, ask, nodes):
             yield f"a node could be reserved for {ask.key}"
 
 
@@ -73,6 +73,12 @@ def _is_open(state: PartitionState, node: Node, ask: Allocation) -> bool:
         free = not any(one.keeps or one.for_required_node for one in others)
         return free and ask.shape.required_node == node.node_id
     return node.schedulable and node.node_id not in state.nodes.cordons and not others
+
+
+def _has_share(state: PartitionState, application: Application) -> bool:
+    """Whether a quarter of the nodes is reserved for the application."""
+    counted = [one for one in application.reservations.values() if not one.keeps and not one.ask.shape.required_node]
+    return len(counted) >= max(1, len(state.nodes) // 4)
 
 
 def _may_reserve(state: PartitionState, ask: Allocation, nodes: list[Node]) -> bool:

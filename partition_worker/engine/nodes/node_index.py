@@ -182,6 +182,13 @@ class Reservation:
         """Whether the ask requires this node. Only such reservations may share a node."""
         return bool(self.ask.shape.required_node)
 
+    @property
+    def counts_toward_share(self) -> bool:
+        """Whether it counts toward the share of the nodes that its application may have reserved: its ask may run on
+        other nodes, and no victims were preempted for it.
+        """
+        return not (self.keeps or self.for_required_node)
+
 
 # The node index -------------------------------------------------------------------------------------------------------
 

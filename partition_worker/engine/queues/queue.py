@@ -364,14 +364,15 @@ class Queue:
 
     # Resources ------------------------------------------------------------------------------------------------------
 
-    def has_room(self, amounts: Amounts, kept: Resources = NOTHING) -> bool:
-        """Whether an ask of this shape fits: no queue on the path would exceed its maximum.
+    def has_room(self, amounts: Amounts, kept: Resources = NOTHING, end: "Queue | None" = None) -> bool:
+        """Whether an ask of this shape fits: no queue on the path, below `end` if given, would exceed its maximum.
 
         A type that a maximum does not name is unlimited; negative room counts as none. Room kept for other asks is not
         available; `kept` is the room kept for this ask.
         """
         queue: Queue | None = self
-        while queue is not None:
+        while queue is not end:
+            assert queue is not None, "`end` is above"
             maximum = queue.maximum
             if maximum is not None:
                 allocated = queue.allocated

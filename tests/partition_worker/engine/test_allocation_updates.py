@@ -7,6 +7,7 @@ from common.rm_messages import Allocation, AllocationRequest, RejectedAllocation
 from partition_worker.engine.allocation_updates import end_allocation, remove_everything, withdraw_ask
 from partition_worker.engine.application import AppState
 from partition_worker.engine.predicates.verdicts import COOL_DOWN_S, DEADLINE_S, FRESH_S
+from partition_worker.engine.state import Tuning
 from tests.builders import apps, asks, both, foreign, nodes, released
 from tests.partition_worker.engine.predicates.plugins import Broken, Rack
 from tests.trial import Trial
@@ -381,6 +382,7 @@ def test_the_best_of_the_nodes_that_admit_an_ask_is_kept_for_it() -> None:
     one = verdicts(
         "n1 memory=10 tag.zone=a", "n2 memory=10 tag.zone=b", "n3 memory=10 tag.yunishard/taints=x:NoSchedule"
     )
+    one.partition.tuning = Tuning(reservation_share_percent=100)
     one.does(asks("app-1 x1 memory=8 required=n1", "app-1 x2 memory=6 required=n2"))
     one.does(tagged("a1", 9, **{SELECTOR: "zone=c"}), tagged("a2", 9, **{SELECTOR: "zone=a"})).waits(5)
     assert [list(one.node(name).reservations) for name in ("n1", "n2", "n3")] == [["a2"], [], []]

@@ -1,25 +1,37 @@
 """A node that is kept for an ask: who gets one, what it is good for, and how it ends."""
 
-import pytest
+import json
 
+import pytest
+from msgspec.structs import replace
+
+from common.messages import Resources
 from common.rm_messages import (
     NODE_CREATE_DRAIN,
     NODE_DECOMMISSION,
     NODE_DRAIN,
     NODE_DRAIN_TO_SCHEDULABLE,
     NODE_UPDATE,
+    AddApplicationRequest,
     AllocationRequest,
+    ApplicationRequest,
 )
+from partition_worker.engine.allocation import Amounts
 from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.reservation_index import RESERVATION_MAX_S
-from partition_worker.engine.state import Tuning
-from tests.builders import apps, asks, foreign, gone, nodes, released
+from partition_worker.engine.state import RESERVATION_MAX_S, Tuning
+from tests.builders import PROVIDED_CREATE, apps, asks, foreign, gone, nodes, released
 from tests.trial import Trial
+
+
+def sharing(one: Trial, percent: int = 100) -> Trial:
+    """Let an application reserve this percentage of the nodes."""
+    one.partition.tuning = Tuning(reservation_share_percent=percent)
+    return one
 
 
 def fragmented(queues: str = "root.a; root.b") -> Trial:
     """Two nodes of 10 of which 6 are used, and an ask for 5 that no node has room for."""
-    one = Trial(queues).does(
+    one = sharing(Trial(queues)).does(
         nodes("n1 memory=10", "n2 memory=10"),
         apps("small root.a", "big root.b"),
         asks("small s1 memory=6 on=n1", "small s2 memory=6 on=n2"),
@@ -132,14 +144,6 @@ def test_room_that_something_foreign_leaves_is_used_too() -> None:
     assert one.does(released("- f1")).placed() == ["a1 on n1"]
 
 
-def test_it_waits_for_room_in_its_queue_and_is_used_when_there_is_some() -> None:
-    one = fragmented("root.a; root.b max=memory:9").waits(2.1)
-    one.does(asks("big own memory=5 on=n2")).told()
-    assert one.does(released("small s1")).placed() == []
-    assert kept(one) == {"b1": "n1"}
-    assert one.does(released("big own")).placed() == ["b1 on n1"]
-
-
 def test_the_queue_that_deserves_it_most_uses_its_reservation_first() -> None:
     one = Trial("root.p max=memory:14; root.p.a; root.p.b; root.c").does(
         nodes("n1 memory=6", "n2 memory=6", "n3 memory=1"),
@@ -203,6 +207,131 @@ def test_a_move_gives_the_node_up_and_a_node_is_kept_anew() -> None:
     assert kept(one) == {"b1": "n1"}
 
 
+# Giving way ---------------------------------------------------------------------------------------------------------
+
+
+def test_it_ends_when_its_queue_has_become_full_and_the_node_takes_other_asks() -> None:
+    one = fragmented("root.a; root.b max=memory:9").waits(2.1).does(nodes("n3 memory=10", action=NODE_CREATE_DRAIN))
+    one.does(asks("small x1 memory=4", "small x2 memory=4"))
+    assert one.placed() == ["x1 on n2"]
+    one.does(asks("big own memory=5 on=n3"))
+    assert (kept(one), one.placed()) == ({}, ["own on n3", "x2 on n1"])
+    one.does(released("small s1"), released("big own"))
+    assert one.placed() == ["b1 on n1"], "the queue has room again"
+
+
+def test_it_ends_when_another_queue_has_filled_the_parent() -> None:
+    one = fragmented("root.p max=memory:20; root.p.a; root.p.b")
+    one.takes(gone("small"), gone("big")).does(
+        apps("small root.p.a", "big root.p.b"),
+        asks("small s1 memory=6 on=n1", "small s2 memory=6 on=n2", "big b1 memory=5"),
+    )
+    assert kept(one.waits(2.1)) == {"b1": "n1"}
+    one.does(asks("small x memory=4"))
+    assert kept(one) == {}
+
+
+@pytest.mark.parametrize("limit", ["limit.user.eve=memory:9", "limit.group.ops=memory:9", "limit.user.eve=apps:1"])
+def test_it_ends_when_its_user_or_group_has_no_room(limit: str) -> None:
+    one = fragmented(f"root {limit}; root.a; root.b").takes(gone("big"))
+    one.does(apps("large root.b user=eve groups=ops", "other root.a user=eve groups=ops"), asks("large b1 memory=5"))
+    assert kept(one.waits(2.1)) == {"b1": "n1"}
+    one.does(asks("other x memory=5 on=n2"))
+    assert kept(one) == {}
+    one.does(gone("other"))
+    assert kept(one) == {"b1": "n1"}, "it has room again"
+
+
+def test_it_ends_when_a_maximum_or_a_limit_is_lowered() -> None:
+    one = fragmented().waits(2.1).reconfigures("root.a; root.b max=memory:4")
+    assert kept(one) == {}
+    assert kept(one.reconfigures("root.a; root.b")) == {"b1": "n1"}
+    assert kept(one.reconfigures("root.a; root.b limit.user.*=memory:4")) == {}
+
+
+def test_it_ends_when_the_quota_of_its_namespace_is_lowered() -> None:
+    one = Trial("root.p parent", rules=(PROVIDED_CREATE,)).does(nodes("n1 memory=10", "n2 memory=10"))
+    one.does(
+        apps("small root.p.small", "big root.p.big"),
+        asks("small s1 memory=6 on=n1", "small s2 memory=6 on=n2", "big b1 memory=5"),
+    )
+    assert kept(one.waits(2.1)) == {"b1": "n1"}
+    quota = json.dumps({"resources": {"memory": {"value": 4}}})
+    one.does(ApplicationRequest(new=[_with_quota("other", "root.p.big", quota)]))
+    assert kept(one) == {}
+
+
+def _with_quota(app: str, queue: str, quota: str) -> AddApplicationRequest:
+    [new] = apps(f"{app} {queue}").new
+    return replace(new, tags={"namespace.resourcequota": quota})
+
+
+def test_it_ends_within_a_series_of_simple_decisions() -> None:
+    one = fragmented("root.a; root.b max=memory:8").waits(2.1)
+    one.does(apps("own root.b"), asks("own o1 memory=1 on=n2"), asks("own o2 memory=2")).told()
+    one.takes(asks("own o3 memory=1", "own o4 memory=1", "own o5 memory=1", "own o6 memory=1")).settles()
+    assert (kept(one), one.placed()) == ({}, ["o3 on n2", "o4 on n1", "o5 on n1", "o6 on n1"])
+
+
+def test_it_stays_while_small_asks_fill_the_cluster() -> None:
+    one = fragmented().waits(2.1).does(asks("small x memory=4"))
+    assert (kept(one), one.queue("root").has_room((("memory", 5),))) == ({"b1": "n1"}, False)
+
+
+# The share of an application ----------------------------------------------------------------------------------------
+
+
+def greedy(count: int = 8, *, share: int = 25) -> Trial:
+    """As many nodes of 10 of which 6 are used, and an application with six asks that no node has room for."""
+    one = sharing(Trial("root.a; root.b"), share).does(
+        nodes(*(f"n{number} memory=10" for number in range(count))),
+        apps("small root.a", "big root.b"),
+        asks(*(f"small s{number} memory=6 on=n{number}" for number in range(count))),
+    )
+    one.does(asks(*(f"big b{number} memory=10" for number in range(6)))).told()
+    return one
+
+
+def test_an_application_reserves_a_quarter_of_the_nodes_and_others_run_on_the_rest() -> None:
+    one = greedy().waits(2.1)
+    assert kept(one) == {"b0": "n0", "b1": "n1"}
+    one.does(asks(*(f"small x{number} memory=4" for number in range(6))))
+    assert one.placed() == [f"x{number} on n{number + 2}" for number in range(6)]
+
+
+@pytest.mark.parametrize(("count", "share", "expected"), [(3, 25, 1), (1, 0, 1), (8, 0, 1), (8, 50, 4), (8, 100, 6)])
+def test_the_share_is_a_setting_and_at_least_one_node(count: int, share: int, expected: int) -> None:
+    one = greedy(count, share=share)
+    one.does(foreign(*(f"f{number} n{number} memory=1" for number in range(count))))
+    one.does(nodes("large memory=10", action=NODE_CREATE_DRAIN)).waits(2.1)  # or the cluster has no room for any
+    assert len(kept(one)) == expected
+
+
+def test_the_next_ask_reserves_when_one_has_got_its_node() -> None:
+    one = greedy().waits(2.1).does(released("small s0"))
+    assert (one.placed(), kept(one)) == (["b0 on n0"], {"b1": "n1", "b2": "n2"})
+
+
+def test_the_newest_reservations_end_when_nodes_leave_and_more_are_made_when_nodes_join() -> None:
+    one = greedy().waits(2.1).does(nodes("n7", action=NODE_DECOMMISSION))
+    assert kept(one) == {"b0": "n0"}
+    one.takes(*(nodes(f"n{number} memory=10", action=NODE_CREATE_DRAIN) for number in range(7, 12))).settles()
+    assert kept(one) == {"b0": "n0", "b1": "n1", "b2": "n2"}
+
+
+def test_an_application_at_its_share_leaves_the_next_node_to_others() -> None:
+    one = greedy(4).does(apps("late root.b"), asks("late l1 memory=10")).waits(2.1)
+    assert kept(one) == {"b0": "n0", "l1": "n1"}
+    one.does(apps("daemon root.a"), asks("daemon d1 memory=5 required=n1"))
+    assert kept(one) == {"b0": "n0", "d1": "n1", "l1": "n2"}
+
+
+def test_reservations_of_required_nodes_do_not_count() -> None:
+    one = greedy().does(asks(*(f"big d{number} memory=5 required=n{number} priority=1" for number in range(4, 8))))
+    assert kept(one) == {f"d{number}": f"n{number}" for number in range(4, 8)}
+    assert kept(one.waits(2.1)) == {"b0": "n0", "b1": "n1"} | {f"d{number}": f"n{number}" for number in range(4, 8)}
+
+
 # One node only ------------------------------------------------------------------------------------------------------
 
 
@@ -242,7 +371,7 @@ def test_a_node_that_is_too_small_is_kept_for_nobody_and_waited_for_to_grow() ->
 
 def crowd(count: int, queues: str = "root.a; root.b", others: str = "") -> Trial:
     """So many nodes of 10 that are kept for asks of 10, as 9 of each is used."""
-    one = Trial(queues).does(
+    one = sharing(Trial(queues)).does(
         nodes(*(f"n{number} memory=10" for number in range(count))),
         apps("small root.a", "big root.b"),
         asks(*(f"small s{number} memory=9" for number in range(count))),
@@ -258,9 +387,9 @@ def looks(one: Trial, monkeypatch: pytest.MonkeyPatch, *commands: AllocationRequ
     counted = []
     plain = Queue.has_room
 
-    def has_room(*of: object) -> bool:
-        counted.extend([of] if len(of) == 3 else [])  # with the room that is kept for the ask
-        return plain(*of)
+    def has_room(self: Queue, amounts: Amounts, kept: Resources | None = None, end: Queue | None = None) -> bool:
+        counted.extend([amounts] if kept is not None or end else [])
+        return plain(self, amounts, kept or {}, end)
 
     monkeypatch.setattr(Queue, "has_room", has_room)
     one.takes(*commands)
@@ -279,16 +408,10 @@ def _nodes_of(one: Trial) -> list[str]:
     return [one.partition.allocations[f"b{number}"].node_id for number in range(30)]
 
 
-def test_what_waits_for_its_queue_costs_one_look_at_it_however_many_nodes_are_kept(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    one = crowd(30, "root.a; root.b max=memory:19", "big first memory=9 priority=1")
-    one.does(released("small s0"))
-    assert "first on n0" in one.running
-    for number in range(1, 20):
-        one.takes(released(f"small s{number}")).settles()
-    one.does(foreign("f1 n29 memory=1"))
-    assert looks(one, monkeypatch, released("- f1")) < 5
+def test_the_reservations_of_a_queue_that_becomes_full_end_after_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = crowd(30, "root.a; root.b max=memory:20")
+    assert looks(one, monkeypatch, asks("big own memory=11 on=n0")) == 1
+    assert kept(one) == {}
 
 
 def test_a_reservation_of_another_amount_is_as_old_as_it_was() -> None:
