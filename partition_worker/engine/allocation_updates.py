@@ -120,8 +120,10 @@ def _add_new(
             raise _Refusal(str(error)) from error
     allocation = from_message(message, application.application_id, stamp_ns=state.stamp_ns(), constraint=constraint)
     if node is None:
-        if application.state in (AppState.NEW, AppState.COMPLETING):
+        if application.state is AppState.NEW:
             lifecycle.fire(state, application, AppEvent.RUN)
+        elif application.state is AppState.COMPLETING:
+            lifecycle.run_again(state, application)
         ledger.add_ask(state, application, allocation)
         return
     allocation.recovered = True

@@ -6,6 +6,7 @@ groups; `lifecycle.py` implements what follows from entering a state:
     New --RUN--> Accepted --RUN--> Running --COMPLETE--> Completing --COMPLETE--> Completed --EXPIRE--> Expired
      |               |--RUN--> Starting --RUN--> Running     (in a state-aware leaf; otherwise like Running)
      |               \\--COMPLETE--> Completing <--RUN-- (back to Running when the application has work again)
+     |                                 Completing --WAIT--> Accepted  (if too many others run by then)
      |--REJECT--> Rejected --EXPIRE--> Expired
      |--FAIL--> Failing --FAIL--> Failed --EXPIRE--> Expired          (FAIL also from Accepted and Running)
      \\--RESUME--> Resuming --RUN--> Accepted                         (RESUME also from Accepted)
@@ -47,6 +48,7 @@ class AppEvent(StrEnum):
 
     RUN = "runApplication"
     COMPLETE = "completeApplication"
+    WAIT = "waitApplication"
     FAIL = "failApplication"
     RESUME = "resumeApplication"
     REJECT = "rejectApplication"
@@ -67,6 +69,7 @@ TRANSITIONS: Final[Mapping[AppEvent, Mapping[AppState, AppState]]] = {
         **dict.fromkeys((_S.NEW, _S.ACCEPTED, _S.STARTING, _S.RUNNING), _S.FAILING),
         _S.FAILING: _S.FAILED,
     },
+    AppEvent.WAIT: {_S.COMPLETING: _S.ACCEPTED},
     AppEvent.RESUME: dict.fromkeys((_S.NEW, _S.ACCEPTED), _S.RESUMING),
     AppEvent.REJECT: {_S.NEW: _S.REJECTED},
     AppEvent.EXPIRE: dict.fromkeys((_S.COMPLETED, _S.FAILED, _S.REJECTED), _S.EXPIRED),

@@ -52,6 +52,17 @@ def fire(state: PartitionState, application: Application, event: AppEvent, info:
     )
 
 
+def run_again(state: PartitionState, application: Application) -> None:
+    """A completing application has work again. It runs, or waits like one that has not started if its queue, user or
+    group may not run one more: others may have started since. One that still has placeholders never waits: it counts in
+    its queue, and the timeout of an accepted gang would take its asks.
+    """
+    may_run = not is_zero(application.allocated_placeholder) or (
+        application.queue.may_start(application.application_id) and state.usage.account(application).may_start()
+    )
+    fire(state, application, AppEvent.RUN if may_run else AppEvent.WAIT)
+
+
 def end_starting(state: PartitionState, application: Application) -> None:
     """End Starting if the leaf, or its settings, changed and is no longer state-aware."""
     if application.state is AppState.STARTING and not application.queue.state_aware:
@@ -126,6 +137,9 @@ def _apply_entry(state: PartitionState, application: Application, before: AppSta
         application.started_ns = at_ns
         application.queue.add_running(1)
         application.queue.discount_allocating(application.application_id)
+    elif after is AppState.COMPLETING:
+        if not is_zero(application.allocated_placeholder):  # it may run again without a check
+            application.queue.count_allocating(application.application_id)
     elif after is AppState.EXPIRED:
         state.drop_ended(application)
     elif after in ENDED:

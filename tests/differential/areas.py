@@ -28,7 +28,7 @@ def trace_of(area: str, seed: int) -> list[Item]:
 
 
 def ask(draft: Draft) -> None:
-    draft.tell("asks", draft.ask(draft.rng.choice(draft.apps), draft.rng.randint(1, 12)))
+    draft.tell("asks", draft.ask(draft.some_app(), draft.rng.randint(1, 12)))
 
 
 def ask_urgently(draft: Draft) -> None:
@@ -72,7 +72,8 @@ def remove_app(draft: Draft) -> None:
 def submit_again(draft: Draft) -> None:
     """Known or not, with another queue, and an ask for it."""
     name = draft.add_app(again=draft.rng.choice(draft.apps))
-    ask_of(draft, name)
+    if draft.may_ask(name):
+        ask_of(draft, name)
 
 
 def ask_of(draft: Draft, name: str) -> None:
@@ -202,11 +203,15 @@ def priorities(rng: random.Random) -> Draft:
 
 
 def limits(rng: random.Random) -> Draft:
-    return play(contended(rng, trees.Limits(), groups=True), MOVES)
+    draft = contended(rng, trees.Limits(), groups=True)
+    draft.limits_applications = True
+    return play(draft, MOVES)
 
 
 def max_apps(rng: random.Random) -> Draft:
-    return play(contended(rng, trees.MaxApps()), {**MOVES, remove_app: 3, submit_again: 2})
+    draft = contended(rng, trees.MaxApps())
+    draft.limits_applications = True
+    return play(draft, {**MOVES, remove_app: 3, submit_again: 2})
 
 
 def releases(rng: random.Random) -> Draft:

@@ -39,6 +39,11 @@ class Draft:
         self.asked: list[tuple[str, str]] = []
         """Application and key of all asks so far. Without placeholders: of one that is taken back before it has a node
         the reference does not know that it will never come (docs/compatibility.md)."""
+        self.limits_applications = False
+        """Whether running applications are limited. Then nothing is asked for an application of which everything was
+        released: the reference lets it run beyond the limit (docs/compatibility.md)."""
+        self._unreleased: dict[str, set[str]] = {}
+        """The keys of each application that were asked for and not released."""
         self.detail: Item = {"detail": "placement", "quiet": QUIET_S}
         self._partition = partition or {}
         self._created = FIRST_CREATED
@@ -93,7 +98,15 @@ class Draft:
         self.add("apps", add=[app])
         return name
 
+    def some_app(self) -> str:
+        """One that something may be asked for."""
+        return self.rng.choice([one for one in self.apps if self.may_ask(one)] or [self.add_app()])
+
+    def may_ask(self, app: str) -> bool:
+        return not self.limits_applications or app not in self._unreleased or bool(self._unreleased[app])
+
     def remove_app(self, name: str) -> None:
+        self._unreleased.pop(name, None)
         self.add("apps", remove=[{"id": name}])
 
     # Asks -----------------------------------------------------------------------------------------------------------
@@ -103,6 +116,7 @@ class Draft:
         self._keys += 1
         self._created += 1
         key = f"{app}-{self._keys}"
+        self._unreleased.setdefault(app, set()).add(key)
         if not more.get("placeholder"):
             self.asked.append((app, key))
         stamped = {"creationTime": str(self._created), **(tags or {})}
@@ -112,6 +126,8 @@ class Draft:
         return self.rng.choice(self.asked or [("app-1", "none")])
 
     def release(self, app: str, key: str, kind: str = "STOPPED_BY_RM") -> None:
+        if app in self._unreleased:
+            self._unreleased[app] -= {key} if key else self._unreleased[app]
         self.add("release", type=kind, items=[{"app": app, **({"key": key} if key else {})}])
         self.pause()
 

@@ -13,6 +13,7 @@ RESERVATION_S = 7200.0
 
 EVENTS = {
     "run": {"New": "Accepted", "Resuming": "Accepted", "Accepted": "Running", "Completing": "Running"},
+    "wait": {"Completing": "Accepted"},
     "complete": {"Accepted": "Completing", "Running": "Completing", "Completing": "Completed"},
     "fail": {"New": "Failing", "Accepted": "Failing", "Running": "Failing", "Failing": "Failed"},
     "resume": {"New": "Resuming", "Accepted": "Resuming"},
@@ -102,6 +103,8 @@ class PlainStates:
         app.completes_at = self.now + COMPLETING_S if after == "Completing" else None
         if after == "Running" and app in app.queue.allocating:
             app.queue.allocating.remove(app)
+        if after == "Completing" and any(app.held.values()) and app not in app.queue.allocating:
+            app.queue.allocating.append(app)
         if after in ("Completed", "Failed"):
             self.leave(app)
 

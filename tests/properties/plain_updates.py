@@ -177,8 +177,11 @@ class PlainUpdates(PlainStates):
                 self.fire(app, "run")
             self.add_allocation(app, ask, node)
             return
-        if app.state in ("New", "Completing"):
+        if app.state == "New":
             self.fire(app, "run")
+        elif app.state == "Completing":
+            may_start = app.queue.may_start(app) and self.limits.may_start(app)
+            self.fire(app, "run" if may_start or any(app.held.values()) else "wait")
         app.insert(ask)
 
     def _new_ask(self, app: PlainApp, message: Allocation) -> PlainAsk:

@@ -173,6 +173,7 @@ completeApplication  Completing                      Completed
 failApplication      New, Accepted, Running          Failing
 failApplication      Starting                        Failing
 failApplication      Failing                         Failed
+waitApplication      Completing                      Accepted
 resumeApplication    New, Accepted                   Resuming
 rejectApplication    New                             Rejected
 expireApplication    Completed, Failed, Rejected     Expired

@@ -60,6 +60,27 @@ def test_an_ask_brings_a_completing_application_back_to_running() -> None:
     assert one.waits(100).app("app-1").state is AppState.RUNNING
 
 
+@pytest.mark.parametrize("limit", ["maxapps=1", "limit.user.bob=apps:1", "limit.group.dev=apps:1"])
+def test_a_completing_application_waits_if_another_one_has_taken_its_place(limit: str) -> None:
+    one = Trial(f"root.a {limit}").does(nodes("n1 memory=10"), apps(*(f"app-{n} root.a groups=dev" for n in (1, 2))))
+    one.does(asks("app-1 a1 memory=4"), asks("app-2 b1 memory=4"), released("app-1 a1"))
+    assert one.placed() == ["a1 on n1", "b1 on n1"]
+    one.does(asks("app-1 a2 memory=4")).waits(100)
+    assert states(one) == [AppState.ACCEPTED, AppState.RUNNING, AppState.COMPLETING, AppState.ACCEPTED]
+    assert one.queue("root.a").running == 1
+    assert one.does(released("app-2 b1")).placed() == ["a2 on n1"]
+    assert states(one)[-1] is AppState.RUNNING
+
+
+def test_a_completing_application_with_placeholders_keeps_its_place() -> None:
+    one = Trial("root.a maxapps=1").does(nodes("n1 memory=10"), apps("app-1 root.a gang=memory:4", "app-2 root.a"))
+    one.does(asks("app-1 p1 memory=2 placeholder group=g", "app-1 p2 memory=2 placeholder group=g"))
+    one.does(asks("app-1 a1 memory=2"), asks("app-2 b1 memory=4"), released("app-1 a1"))
+    assert (states(one)[-1], one.placed()) == (AppState.COMPLETING, ["p1 on n1", "p2 on n1", "a1 on n1"])
+    one.does(asks("app-1 a2 memory=2"))
+    assert (states(one)[-1], one.placed()) == (AppState.RUNNING, ["a2 on n1"])
+
+
 def test_each_completing_has_its_own_half_minute() -> None:
     one = trial().does(asks("app-1 a1 memory=4"), released("app-1 a1")).waits(20)
     one.does(asks("app-1 a2 memory=4"), released("app-1 a2")).waits(29)
