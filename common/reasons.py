@@ -147,7 +147,7 @@ MEANINGS: Final[dict[Reason, str]] = {
     Reason.NOT_TRIED: "The ask passes all checks; the scheduler has not come to it yet.",
     Reason.PREEMPTION_OFF: "Preemption is off in the partition.",
     Reason.PREEMPTION_NOT_ALLOWED: "The ask may not preempt others, by its preemption policy.",
-    Reason.PREEMPTION_TRIGGERED: "Victims were preempted for the ask already, which happens once.",
+    Reason.PREEMPTION_TRIGGERED: "Victims were preempted for the ask, and their room is kept for it.",
     Reason.PREEMPTION_NO_GUARANTEE: "No queue on the path has a guarantee, so its asks preempt nothing.",
     Reason.PREEMPTION_GUARANTEE_USED: "The ask does not fit the remaining guarantee of its queue.",
     Reason.PREEMPTION_DELAY: "The ask has not waited for the preemption delay of its queue.",

@@ -113,6 +113,8 @@ def _check_reservations(state: PartitionState, application: Application) -> Iter
     for key, one in application.reservations.items():
         if application.requests.get(key) is not one.ask or not one.ask.reserved:
             yield f"application {application.application_id}: a node is kept for {key}, which does not ask for one"
+        if not one.ask.preemption_triggered == bool(one.keeps) == (one in state.reservation_index.keeping):
+            yield f"the room of the victims of {key}"
         if state.nodes.get(one.node.node_id) is not one.node or one.node.reservations.get(key) is not one:
             yield f"node {one.node.node_id} is gone, or not reserved for {key}"
         if application.queue.find_stopped() is not None:

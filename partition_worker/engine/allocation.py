@@ -119,7 +119,7 @@ class Allocation:
     placeholder_created_ns: int = 0
     """When the placeholder was created that it replaced."""
     preemption_triggered: bool = False
-    """Whether victims were preempted for it; that happens once for an ask."""
+    """Whether victims were preempted for it, and its reservation keeps their room."""
     scale_up_told: bool = False
     """Whether an update to the RM reported that only a larger cluster would help."""
     lacks_quota: bool = False

@@ -78,12 +78,12 @@ class Partition(PartitionState):
     @property
     def next_change(self) -> float:
         """When the next timer is due, except the auditor's."""
-        index, verdicts = self.reservation_index, self.nodes.predicates.verdicts
+        reservation, verdicts = reservations.first_to_end(self), self.nodes.predicates.verdicts
         has_questions = verdicts.numbers or verdicts.has_requests
         return min(
             self.timers.deadline,
             self.readiness.next_search,
-            reservations.end_of(self, index.oldest) if index.by_rank else NEVER,
+            NEVER if reservation is None else reservations.end_of(self, reservation),
             self.cleanup_at,
             self.quota_check_at,
             self.outstanding.deadline,
@@ -120,6 +120,7 @@ class Partition(PartitionState):
                 resync.end(self, command)
             case _:
                 raise TypeError(command)
+        reservations.end_lost(self)
         self._request_audit()
         self.idle = False
         return self.drain_effects()
@@ -253,6 +254,7 @@ class Partition(PartitionState):
         """Carry out an action as a step."""
         self.begin_step(now)
         action()
+        reservations.end_lost(self)
         self.idle = False
         return self.drain_effects()
 

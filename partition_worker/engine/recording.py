@@ -141,6 +141,7 @@ def _reservation(state: PartitionState, key: str) -> Record:
         created=reservation.created,
         rank=reservation.rank,
         keeps_room=bool(reservation.keeps),
+        keeps_since=reservation.keeps_since,
     )
 
 

@@ -35,6 +35,8 @@ class ReservationIndex:
     def __init__(self) -> None:
         self.by_rank: dict[int, Reservation] = {}
         """Every reservation, oldest first."""
+        self.keeping: Order[Reservation] = Order()
+        """Those that keep room after a preemption, the oldest preemption first."""
         self.by_shape: dict[AskShape, _Groups] = {}
         """Reservations whose asks may run on any node."""
         self.candidates: _Groups = {}
@@ -114,6 +116,8 @@ class ReservationIndex:
             _add_to_group(self.below.setdefault(queue.rank, {}), reservation)
         if reservation.counts_toward_share:
             self.shares.setdefault(reservation.ask.application_id, {})[reservation.rank] = reservation
+        if reservation.keeps:
+            self.keeping.put(reservation, (reservation.keeps_since,))
         if not reservation.for_required_node:
             _add_to_group(self.by_shape.setdefault(reservation.shape, {}), reservation)
 
@@ -129,6 +133,7 @@ class ReservationIndex:
             del share[reservation.rank]
             if not share:
                 del self.shares[reservation.ask.application_id]
+        self.keeping.drop(reservation)
         if not reservation.for_required_node:
             groups = self.by_shape[reservation.shape]
             _remove_from_group(groups, reservation)

@@ -8,14 +8,17 @@ A reservation idles a node, so it ends as soon as its ask could not use the node
 its application may not start, or its application has more nodes reserved than its share. Only a reservation after a
 preemption stays, or the victims would have ended without effect. That the cluster has no room ends none: a large ask
 reserves a node because small ones fill the cluster.
+
+If the room is lost that victims were preempted for, the reservation ends, and the ask is as one that never preempted:
+it may get another node, or preempt again. Only the preemption cooldown bounds that, as for any other ask.
 """
 
 from common import event_codes
-from common.resources import fits
+from common.resources import fits, plus, total_of
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.nodes.node_index import Node, Reservation
-from partition_worker.engine.state import PartitionState
+from partition_worker.engine.state import VICTIMS_LEAVE_MAX_S, PartitionState
 from partition_worker.engine.user_limits import UsageAccount
 
 
@@ -55,6 +58,8 @@ def cancel(state: PartitionState, reservation: Reservation) -> None:
     if reservation.keeps:
         reservation.leaf.subtract_kept(reservation.keeps)
         reservation.keeps = {}
+        ask.preemption_triggered = False
+        state.changes.allocations[ask.key] = None
         state.readiness.wake_searches(state.preemptions.end_pause(ask))
     if ask.key in application.requests:
         application.asks.regroup(ask)
@@ -72,17 +77,25 @@ def cancel_on_node(state: PartitionState, node: Node, *, keep_required: bool = F
 
 
 def end_of(state: PartitionState, reservation: Reservation) -> float:
-    """Return when a reservation has reached its maximum age, in Unix seconds."""
-    return reservation.created + state.tuning.reservation_max_s
+    """Return when a reservation ends because of its age, or because victims have not left, in Unix seconds."""
+    end = reservation.created + state.tuning.reservation_max_s
+    return min(end, reservation.keeps_since + VICTIMS_LEAVE_MAX_S) if reservation.keeps else end
+
+
+def first_to_end(state: PartitionState) -> Reservation | None:
+    """Return the reservation that ends first by its age; None if there is none."""
+    index = state.reservation_index
+    if not index.by_rank:
+        return None
+    oldest, keeping = index.oldest, index.keeping.first()
+    return oldest if keeping is None or end_of(state, oldest) <= end_of(state, keeping) else keeping
 
 
 def expire(state: PartitionState) -> bool:
-    """Cancel reservations that have reached their maximum age; their asks may reserve again, after others. Return
-    whether there were any.
-    """
-    index, has_ended = state.reservation_index, False
-    while index.by_rank and end_of(state, index.oldest) <= state.now:
-        cancel(state, index.oldest)
+    """Cancel the reservations that end now; their asks may reserve again, after others. Return whether any did."""
+    has_ended = False
+    while (first := first_to_end(state)) is not None and end_of(state, first) <= state.now:
+        cancel(state, first)
         has_ended = True
     return has_ended
 
@@ -156,6 +169,25 @@ def allows_use(account: UsageAccount, reservation: Reservation) -> bool:
     return starts and account.has_room(reservation.shape.amounts)
 
 
+def end_lost(state: PartitionState) -> None:
+    """Cancel the reservations of preemptions whose room is lost. Call it after each change by an RM or an operator."""
+    for reservation in tuple(state.reservation_index.keeping):
+        if not _will_have_room(reservation):
+            cancel(state, reservation)
+
+
+def _will_have_room(reservation: Reservation) -> bool:
+    """Whether the ask will have room on its node and in its queues once all victims have left."""
+    node, shape = reservation.node, reservation.shape
+    if not (node.is_open or reservation.for_required_node):
+        return False
+    if not node.has_room(shape.amounts):
+        leaving = total_of(one.resources for one in node.allocations.values() if one.preempted)
+        if not fits(plus(node.available, leaving), reservation.ask.resources):
+            return False
+    return not reservation.leaf.find_lacks(shape.amounts, reservation.keeps)
+
+
 def update_for_resized_ask(state: PartitionState, reservation: Reservation) -> None:
     """Update the reservation of a resized ask, or cancel it if the node can never hold the ask."""
     ask = reservation.ask
@@ -185,9 +217,13 @@ def update_for_changed_node(state: PartitionState, node: Node) -> None:
 
 
 def keep_room(state: PartitionState, reservation: Reservation) -> None:
-    """Let the queues of an ask keep the room that its victims leave."""
-    assert not reservation.keeps, reservation.ask.key
-    state.reservation_index.update(reservation, reservation.shape, reservation.ask.resources)
+    """Let the queues of an ask keep the room that its victims leave. The ask preempts no others meanwhile."""
+    ask = reservation.ask
+    assert not reservation.keeps, ask.key
+    ask.preemption_triggered = True
+    state.applications[ask.application_id].asks.regroup(ask)
+    reservation.keeps_since = state.now
+    state.reservation_index.update(reservation, reservation.shape, ask.resources)
     reservation.leaf.add_kept(reservation.keeps)
     state.reservation_index.note_growth(reservation.leaf)
-    state.changes.reservations[reservation.ask.key] = None
+    state.changes.reservations[ask.key] = state.changes.allocations[ask.key] = None

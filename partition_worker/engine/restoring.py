@@ -272,6 +272,8 @@ class _Restoration:
     def _restore_ask(self, application: Application, ask: Allocation) -> None:
         record = self.image.find(durable_records.ReservationRecord, ask.key)
         ask.held, ask.reserved = application.must_hold(ask), record is not None
+        if record is None or not record.keeps_room:  # earlier builds did not reset it
+            ask.preemption_triggered = False
         application.add_ask(ask, is_restored=True)
 
     def _restore_reservations(self) -> None:
@@ -282,7 +284,7 @@ class _Restoration:
             reservation = Reservation(ask, node, application.queue, created=record.created, rank=record.rank)
             application.reservations[ask.key] = node.reservations[ask.key] = reservation
             if record.keeps_room:
-                reservation.keeps = ask.resources
+                reservation.keeps, reservation.keeps_since = ask.resources, record.keeps_since or record.created
                 application.queue.add_kept(ask.resources)
             index.ranks = record.rank
             index.insert(reservation)

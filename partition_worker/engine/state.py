@@ -55,6 +55,9 @@ a reservation.
 RESERVATION_MAX_S: Final = 7200.0
 """Maximum age of a reservation in seconds; then it ends, and its node is free for other asks."""
 
+VICTIMS_LEAVE_MAX_S: Final = 600.0
+"""Seconds for which an ask waits for its victims to leave. Then its reservation ends, and it may preempt others."""
+
 PREEMPTION_PAUSE_S: Final = 15.0
 """Seconds before an ask searches for victims again after a search without result."""
 

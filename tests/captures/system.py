@@ -28,7 +28,7 @@ from tests.world_rm import RM
 from webservice.broker_client import Change
 from webservice.views import RequestError
 
-BEGIN_S: Final = 1_750_000_000.0
+BEGIN_S: Final = 1_800_000_000.0
 """When the scenario begins, in Unix seconds: later than anything that it says was created."""
 
 SEED: Final = 1

@@ -44,7 +44,8 @@ class PlainAsk:
     released: bool = False
     preempted: bool = False
     triggered: bool = False
-    """Others were asked to go for it."""
+    """Others were asked to go for it, and their room is kept."""
+    triggered_at: float = 0.0
     partner: "PlainAsk | None" = None
     reserved: str = ""
     """The node that is reserved for it."""

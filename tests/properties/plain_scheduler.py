@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import cmp_to_key
 from typing import Any, NamedTuple
 
-from common.messages import Resources
+from common.messages import Command, Resources
 from tests.properties.plain_model import PlainApp, PlainAsk, PlainNode, PlainQueue, fits, summed
 from tests.properties.plain_updates import PlainUpdates
 
@@ -31,6 +31,15 @@ class Decision(NamedTuple):
 
 class PlainScheduler(PlainUpdates):
     """The whole partition. Commands as they come; decisions one at a time."""
+
+    def apply(self, command: Command) -> None:
+        super().apply(command)
+        for ask in [ask for node in self.nodes.values() for ask in node.reserving if ask.triggered]:
+            node = self.nodes[ask.reserved]
+            freed = summed([node.available, *(one.resources for one in node.own if one.preempted)])
+            is_open = node.schedulable or bool(ask.required)
+            if not (is_open and fits(freed, ask.resources) and self._will_have_room(ask, [])):
+                self.unreserve(ask)
 
     def choices(self) -> list[Decision]:
         """What may be decided next; nothing if nothing can be. More than one only where the order is open."""
@@ -65,7 +74,7 @@ class PlainScheduler(PlainUpdates):
             self._reserve(ask, node)
         else:
             self._reserve(ask, node)
-            ask.triggered = True
+            ask.triggered, ask.triggered_at = True, self.now
             for key in decision.others:
                 self._find(key).preempted = True
         if app.state == "Accepted" and app not in app.queue.allocating:
@@ -148,12 +157,14 @@ class PlainScheduler(PlainUpdates):
         def covers(amount: Resources) -> bool:
             return all(amount.get(kind, 0) >= ask.resources.get(kind, 0) for kind in {**amount, **ask.resources})
 
+        def enough(taken: list[PlainAsk]) -> bool:
+            return covers(summed([node.available, *(one.resources for one in taken)]))
+
         taken: list[PlainAsk] = []
         for one in sorted(filter(may_go, node.own), key=reluctance):
-            if not covers(summed(other.resources for other in taken)):
+            if not (enough(taken) and covers(summed(other.resources for other in taken))):
                 taken.append(one)
-        enough = covers(summed([node.available, *(one.resources for one in taken)]))
-        return taken if enough else []
+        return taken if enough(taken) else []
 
     # Real asks and placeholders -------------------------------------------------------------------------------------
 

@@ -10,6 +10,8 @@ from tests.properties.plain_model import PlainApp, PlainAsk, PlainNode, PlainQue
 
 COMPLETING_S = 30.0
 RESERVATION_S = 7200.0
+VICTIMS_S = 600.0
+"""How long an ask waits for its victims to leave."""
 
 EVENTS = {
     "run": {"New": "Accepted", "Resuming": "Accepted", "Accepted": "Running", "Completing": "Running"},
@@ -63,7 +65,7 @@ class PlainStates:
             else:
                 self._placeholders_timed_out(app)
         for ask in [ask for node in self.nodes.values() for ask in node.reserving]:
-            if ask.reserved_at + RESERVATION_S <= now:
+            if ask.reserved_at + RESERVATION_S <= now or (ask.triggered and ask.triggered_at + VICTIMS_S <= now):
                 self.unreserve(ask)
 
     def _lingered(self, app: PlainApp) -> None:
@@ -150,7 +152,7 @@ class PlainStates:
 
     def unreserve(self, ask: PlainAsk) -> None:
         """A node that comes back into the order has its score of now, as if it had been drained."""
-        node, ask.reserved = self.nodes[ask.reserved], ""
+        node, ask.reserved, ask.triggered = self.nodes[ask.reserved], "", False
         node.reserving.remove(ask)
         if not node.reserving:
             node.rescore(self.policy)

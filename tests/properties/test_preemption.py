@@ -11,7 +11,8 @@ from collections import Counter
 
 import pytest
 
-from common.rm_messages import NODE_DRAIN
+from common.messages import Command
+from common.rm_messages import NODE_DECOMMISSION, NODE_DRAIN, NODE_UPDATE
 from partition_worker.engine import ledger, reservations
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
@@ -20,7 +21,7 @@ from partition_worker.engine.predicates.evaluation import WAITING
 from partition_worker.engine.preemption import victim_choice
 from partition_worker.engine.preemption.victim_candidates import Guarantees
 from partition_worker.engine.state import Preempt
-from tests.builders import apps, asks, nodes
+from tests.builders import apps, asks, foreign, nodes, released
 from tests.partition_worker.engine.preemption.clusters import plan_for
 from tests.partition_worker.engine.preemption.clusters import remaining as share_left
 from tests.properties.plain_preemption import Manager, Plain, remaining
@@ -104,8 +105,9 @@ def keep_some_nodes(rng: random.Random, trial: Trial) -> None:
     for number, node in enumerate(trial.partition.nodes):
         if rng.random() < 0.2:
             application, ask = some_ask(rng, trial, f"kept{number}", age_s=rng.choice((60, 7300, OLD_S)))
-            reservations.reserve(trial.partition, application, ask, node)
-            ask.preemption_triggered = rng.random() < 0.2
+            reservation = reservations.reserve(trial.partition, application, ask, node)
+            if rng.random() < 0.2:
+                reservations.keep_room(trial.partition, reservation)
 
 
 def remember_some_preemptions(rng: random.Random, trial: Trial) -> None:
@@ -205,6 +207,57 @@ def test_both_find_the_same_victims_if_the_rm_decides_where_it_helps() -> None:
                 assert (plan.node.node_id, [one.key for one in plan.victims], []) == plain, where
                 outcomes[f"{min(len(plan.victims), 3)} victims"] += 1
     assert len(outcomes) == 6, outcomes
+
+
+def after_a_loss(number: int, *, is_new: bool) -> tuple[Trial, str] | None:
+    """A cluster in which an ask has preempted others and has lost their room, or in which an equal new ask has taken
+    its place; with what happened. None if it found no victims, or has its room still.
+    """
+    rng = random.Random(f"loss {number}")
+    trial = some_cluster(rng)
+    _, ask = some_ask(rng, trial, "ask")
+    plan = plan_for(trial, ask, tried=True)
+    if isinstance(plan, str):
+        return None
+    victim_choice.apply_preemption(trial.partition, plan)
+    trial.partition.drain_effects()
+    name, victim = plan.node.node_id, plan.victims[0]
+    losses: dict[str, Command] = {
+        "its node leaves": nodes(name, action=NODE_DECOMMISSION),
+        "its node is drained": nodes(name, action=NODE_DRAIN),
+        "its node shrinks": nodes(f"{name} memory=4 gpu=0", action=NODE_UPDATE),
+        "a foreign allocation takes the room": foreign(f"f {name} memory=30 gpu=9"),
+        "the RM reports an allocation there": asks(f"{victim.application_id} x on={name} memory=30 gpu=9"),
+    }
+    loss = rng.choice(list(losses))
+    trial.takes(losses[loss])
+    if ask.preemption_triggered:
+        return None
+    if is_new:
+        words = " ".join(f"{kind}={amount}" for kind, amount in ask.resources.items())
+        trial.takes(released(f"{ask.application_id} ask"))
+        created = ask.created_ns // 10**9
+        trial.takes(asks(f"{ask.application_id} ask preemptor {words} priority={ask.priority} created={created}"))
+    trial.told()
+    return trial, loss
+
+
+def test_an_ask_that_has_lost_its_room_is_treated_as_an_equal_new_one() -> None:
+    seen: Counter[str] = Counter()
+    for number in range(CLUSTERS // 4):
+        lost, new = after_a_loss(number, is_new=False), after_a_loss(number, is_new=True)
+        if lost is None or new is None:
+            assert lost is new is None
+            continue
+        (one, loss), (other, _) = lost, new
+        for _ in range(4):  # the application of the new one may have begun again
+            told, expected = (
+                [line for line in trial.waits(8.0).told() if not line.startswith("app-")] for trial in (one, other)
+            )
+            assert told == expected, (number, loss)
+            seen[loss] += bool(told)
+    assert len(seen) == 5, seen
+    assert min(seen.values()) > 0, seen
 
 
 def test_both_say_the_same_of_what_remains() -> None:

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import rule
 from msgspec import structs
 
-from common.rm_messages import AllocationRelease, AllocationRequest
+from common.rm_messages import NODE_CREATE_DRAIN, AllocationRelease, AllocationRequest
 from partition_worker.engine import durable_records
 from partition_worker.engine.durable_records import Image, Record
 from partition_worker.engine.preemption.victim_choice import apply_preemption
@@ -132,6 +132,10 @@ def rare_trials() -> Iterator[Trial]:
     trial.partition.retire(trial.now)
     trial.partition.drain_effects()
     yield trial
+    trial = Trial("root.a; root.b guaranteed=memory:4 preemption.delay=5s", made=Recorded)
+    trial.does(nodes("n1 memory=4"), nodes("n2 memory=4", action=NODE_CREATE_DRAIN))
+    trial.does(apps("app-1 root.a", "app-2 root.b"), asks("app-1 a1 memory=4 victim", "app-2 b1 memory=4 preemptor"))
+    yield trial.waits(9)  # it reserved the node before it preempted there
     trial = Trial("root.a max=memory:8 quota.preemption.delay=5s", made=Recorded, quota_preemption=True)
     trial.does(nodes("n1 memory=10"), apps("app-1 root.a"), asks("app-1 a1 memory=6"))
     trial.reconfigures("root.a max=memory:2 quota.preemption.delay=5s", quota_preemption=True)

@@ -115,7 +115,7 @@ def runs_after(partition: Partition, key: str, changes: list[ChangeView]) -> boo
     copy = Copy(partition)
     before = placed_keys(copy.partition)
     copy.make(changes)
-    if not is_placed(copy.partition, key) or copy.partition.allocations[key].preemption_triggered:
+    if not is_placed(copy.partition, key) or any(one.ask_key == key for one in copy.partition.preemptions.entries):
         return False
     return {moved for moved, _ in placed_keys(copy.partition) ^ before} == {key}
 

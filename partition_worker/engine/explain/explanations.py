@@ -120,7 +120,7 @@ def _explain_group(
         checks += check_limits(state, application, amounts)
         keeps = application.reservations[head.key].keeps if is_reserved else NOTHING
         checks += check_queues(application.queue, amounts, keeps)
-        node_checks, survey = _check_nodes(state, application, head)
+        node_checks, survey = _check_nodes(state, application, head, now)
         checks += node_checks
         outlook = _find_outlook(state, application, group, checks, survey, now)
     failed = [one for one in checks if not one.passed]
@@ -164,14 +164,14 @@ def _summarize_ask(failed: list[CheckView], ahead: list[AheadView], head: Alloca
 
 
 def _check_nodes(
-    state: PartitionState, application: Application, ask: Allocation
+    state: PartitionState, application: Application, ask: Allocation, now: float
 ) -> tuple[list[CheckView], NodeSurvey | None]:
     if ask.shape.required_node:
-        return [*check_required_node(state, ask)], None
+        return [*check_required_node(state, ask, now)], None
     survey = survey_nodes(state, ask)
     if not ask.reserved:
         return [check_nodes(survey, ask.shape)], survey
-    reserved = check_reserved_node(application.reservations[ask.key].node, ask)
+    reserved = check_reserved_node(state, application.reservations[ask.key], now)
     if reserved.passed or survey.fits:
         return [check_nodes(survey, ask.shape)], survey
     return [reserved], survey

@@ -15,13 +15,14 @@ from typing import Final, NamedTuple
 from common.reasons import Reason
 from common.rest_explain import CheckView, NearMissView
 from common.text_formats import format_count
-from common.units import format_amount
+from common.units import format_amount, format_seconds
 from partition_worker.engine.allocation import Allocation, AskShape
 from partition_worker.engine.explain.checks import count_amount
-from partition_worker.engine.nodes.node_index import Node
+from partition_worker.engine.nodes.node_index import Node, Reservation
 from partition_worker.engine.predicates.evaluation import RM_PREDICATES, WAITING
 from partition_worker.engine.predicates.predicate import ForbiddenNodes, NodeSelector, Selector, Terms, Tolerations
 from partition_worker.engine.preemption.victim_choice import plan_required_node_victims
+from partition_worker.engine.reservations import end_of
 from partition_worker.engine.state import PartitionState
 
 NODES_MAX: Final = 20_000
@@ -326,7 +327,7 @@ def describe_kept_node(name: str) -> str:
     return f"it requires the node {name}, which is kept for an ask for which others were preempted there"
 
 
-def check_required_node(state: PartitionState, ask: Allocation) -> Iterator[CheckView]:
+def check_required_node(state: PartitionState, ask: Allocation, now: float) -> Iterator[CheckView]:
     """Yield the checks of an ask that requires a node."""
     shape, nodes = ask.shape, state.nodes
     node = nodes.get(shape.required_node)
@@ -355,7 +356,7 @@ def check_required_node(state: PartitionState, ask: Allocation) -> Iterator[Chec
         return
     leaving = [one for one in node.allocations.values() if one.preempted]
     if lacks and leaving and ask.preemption_triggered:
-        yield _check_leaving(node, len(leaving))
+        yield _check_leaving(state, node.reservations[ask.key], len(leaving), now)
         return
     for kind, missing, asked in lacks:
         left = max(0, node.available.get(kind, 0))
@@ -373,12 +374,13 @@ def check_required_node(state: PartitionState, ask: Allocation) -> Iterator[Chec
         yield CheckView(code=Reason.REQUIRED_NODE_FULL, passed=True, text=text, node=name)
 
 
-def check_reserved_node(node: Node, ask: Allocation) -> CheckView:
+def check_reserved_node(state: PartitionState, reservation: Reservation, now: float) -> CheckView:
     """The check whether the node that is reserved for an ask has room."""
+    node, ask = reservation.node, reservation.ask
     lacks = find_lacks(ask.shape, node)
     leaving = [one for one in node.allocations.values() if one.preempted]
     if ask.preemption_triggered and leaving:
-        return _check_leaving(node, len(leaving))
+        return _check_leaving(state, reservation, len(leaving), now)
     if not lacks:
         text = f"{node.node_id} is reserved for it and has room"
         return CheckView(code=Reason.RESERVED_NODE_FULL, passed=True, text=text, node=node.node_id)
@@ -387,9 +389,13 @@ def check_reserved_node(node: Node, ask: Allocation) -> CheckView:
     return _node_check(Reason.RESERVED_NODE_FULL, text, node, kind, asked, missing)
 
 
-def _check_leaving(node: Node, number: int) -> CheckView:
-    text = f"{number} allocations were preempted on {node.node_id} for it, and the RM has not released them"
-    return CheckView(code=Reason.VICTIMS_LEAVING, passed=False, text=text, node=node.node_id)
+def _check_leaving(state: PartitionState, reservation: Reservation, number: int, now: float) -> CheckView:
+    name, left = reservation.node.node_id, end_of(state, reservation) - now
+    text = (
+        f"the RM has not released {format_count(number, 'allocation')} on {name}, preempted for it; "
+        f"in {format_seconds(left)} it may preempt others"
+    )
+    return CheckView(code=Reason.VICTIMS_LEAVING, passed=False, text=text, node=name)
 
 
 def _node_check(code: Reason, text: str, node: Node, kind: str, asked: int, missing: int) -> CheckView:

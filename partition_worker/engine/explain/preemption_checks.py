@@ -21,6 +21,7 @@ from partition_worker.engine.preemption import victim_choice
 from partition_worker.engine.preemption.victim_candidates import Guarantees, areas, reach_of
 from partition_worker.engine.preemption_log import remaining_guarantee
 from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.reservations import end_of
 from partition_worker.engine.state import PartitionState, Preempt
 
 REACH_MAX: Final = 5_000
@@ -65,7 +66,9 @@ def check_preemption(
     if not state.config.preemption.is_enabled:
         return _stop(Reason.PREEMPTION_OFF, "preemption is off in this partition")
     if ask.preemption_triggered:
-        return _stop(Reason.PREEMPTION_TRIGGERED, "others were preempted for it already, which happens once")
+        rest = format_seconds(end_of(state, application.reservations[ask.key]) - now)
+        text = f"others were preempted for it; if their room is lost, or not free in {rest}, it may again"
+        return _stop(Reason.PREEMPTION_TRIGGERED, text)
     if not victim_choice.is_eligible(group):
         return _stop(Reason.PREEMPTION_NOT_ALLOWED, "its preemption policy does not let it preempt others")
     if not victim_choice.may_ever_help(leaf):

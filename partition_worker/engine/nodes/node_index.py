@@ -173,6 +173,8 @@ class Reservation:
     """The shape of the ask by which the reservation is indexed."""
     keeps: Resources = field(default_factory=dict)
     """Room that the queues keep for the ask because victims were preempted for it; empty otherwise."""
+    keeps_since: float = 0.0
+    """When the victims were preempted, in Unix seconds; 0.0 without."""
 
     def __post_init__(self) -> None:
         self.shape = self.ask.shape

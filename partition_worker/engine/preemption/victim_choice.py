@@ -123,9 +123,6 @@ def apply_preemption(state: PartitionState, decision: Preempt) -> None:
         told = f"Preempted by {ask.key} from application {ask.application_id} in {application.queue.path}"
         events.record_request(state, victim, told)
     reservation = reservations.reserve(state, application, ask, decision.node)
-    ask.preemption_triggered = True
-    state.changes.allocations[ask.key] = None
-    application.asks.regroup(ask)
     reservations.keep_room(state, reservation)
     what = "daemon set ask" if reservation.for_required_node else "ask"
     reason = f"preempting allocations to free up resources to run {what}: {ask.key}"
@@ -322,9 +319,10 @@ def _take_enough(wanted: Resources, node: Node, offered: Iterable[Allocation], r
 
 
 def plan_required_node_victims(node: Node, ask: Allocation) -> list[Allocation]:
-    """Return the victims in order of release: as many as cover the whole ask, or else all candidates if they and the
-    room on the node do; empty if they do not. Allocations that agreed to be preempted come first, then others, then
-    originators; of equals the one with the lowest priority, the newest, the smallest.
+    """Return the victims in order of release: as many as cover the whole ask and leave room for it on the node, or
+    else all candidates if they and the room there cover it; empty if they do not. Allocations that agreed to be
+    preempted come first, then others, then originators; of equals the one with the lowest priority, the newest, the
+    smallest.
     """
     wanted = ask.resources
     candidates = [
@@ -342,7 +340,7 @@ def plan_required_node_victims(node: Node, ask: Allocation) -> list[Allocation]:
     chosen: list[Allocation] = []
     total: Resources = {}
     for one in sorted(candidates, key=reluctance):
-        if covers(total, wanted):
+        if covers(total, wanted) and covers(plus(total, node.available), wanted):
             break
         chosen.append(one)
         add_to(total, one.resources)

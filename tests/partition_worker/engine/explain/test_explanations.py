@@ -1,7 +1,7 @@
 import doctest
 
 from common.reasons import Reason
-from common.rest_explain import ExplanationView
+from common.rest_explain import CheckView, ExplanationView
 from partition_worker.engine.explain import checks, remedies
 from partition_worker.engine.explain.explanations import (
     explain_application,
@@ -292,13 +292,16 @@ def preemption_of(trial: Trial, key: str) -> tuple[str, str]:
     return check.code, check.text
 
 
+def preemption_check(trial: Trial, name: str) -> CheckView:
+    app = trial.app(name)
+    return check_preemption(trial.partition, app, app.asks.first_group, trial.now, nodes_tried=True).check
+
+
 def test_preemption_without_a_guarantee() -> None:
     trial = Trial("root.a; root.b").does(TEN, apps("app-1 root.a", "app-2 root.b"), asks("app-1 a1 memory=8 victim"))
     trial.does(asks("app-2 b1 memory=5 preemptor"))
     assert not any(one.code.startswith("preemption") for one in why(trial, "b1").checks)  # it is no way out
-    app = trial.app("app-2")
-    outlook = check_preemption(trial.partition, app, app.asks.first_group, trial.now, nodes_tried=True)
-    assert outlook.check.code == "preemption-no-guarantee"
+    assert preemption_check(trial, "app-2").code == "preemption-no-guarantee"
 
 
 def test_preemption_that_cannot_help_where_all_nodes_are_too_small() -> None:
@@ -319,6 +322,21 @@ def test_preemption_that_has_to_wait_for_its_delay() -> None:
     trial.waits(waits.seconds)
     assert any("a1 released (PREEMPTED_BY_SCHEDULER" in text for text in trial.told())
     assert why(trial, "b1").stopped_by in ("victims-leaving", "cluster-full")
+
+
+def test_an_ask_whose_victims_leave_says_until_when_it_waits_for_them() -> None:
+    trial = Trial("root.p max=memory:10; root.p.a; root.p.b guaranteed=memory:6 preemption.delay=1s")
+    trial.does(nodes("n1 memory=12"), apps("app-1 root.p.a", "app-2 root.p.b"))
+    trial.does(asks("app-1 a1 memory=4 victim", "app-1 a2 memory=6 victim"))
+    trial.does(asks("app-2 b1 memory=5 preemptor")).waits(101)
+    found = why(trial, "b1")
+    texts = [one.text for one in found.checks if one.code == "victims-leaving"]
+    assert texts == [
+        "the RM has not released 1 allocation on n1, preempted for it; in 8 min 20 s it may preempt others"
+    ]
+    outlook = preemption_check(trial, "app-2")
+    assert outlook.code == "preemption-triggered"
+    assert outlook.text.endswith("if their room is lost, or not free in 8 min 20 s, it may again")
 
 
 def test_preemption_where_all_victims_are_within_their_guarantee() -> None:

@@ -1,8 +1,16 @@
 """Others have to go for an ask: when it may want that, what follows, and what is kept for it."""
 
+from collections.abc import Callable
+
 import pytest
 
-from common.rm_messages import NODE_CREATE_DRAIN, NODE_DECOMMISSION
+from common.rm_messages import (
+    NODE_CREATE_DRAIN,
+    NODE_DECOMMISSION,
+    NODE_DRAIN,
+    NODE_DRAIN_TO_SCHEDULABLE,
+    NODE_UPDATE,
+)
 from partition_worker.engine import ledger
 from partition_worker.engine.preemption import victim_choice
 from partition_worker.engine.preemption.victim_choice import (
@@ -14,7 +22,7 @@ from partition_worker.engine.preemption.victim_choice import (
     plan_required_node_victims,
 )
 from partition_worker.engine.queue_traversal import NO_QUEUE_QUOTA, Attempt
-from partition_worker.engine.state import Tuning
+from partition_worker.engine.state import VICTIMS_LEAVE_MAX_S, Tuning
 from tests.builders import apps, asks, foreign, nodes, released
 from tests.partition_worker.engine.preemption.clusters import cluster, question
 from tests.trial import Trial
@@ -102,10 +110,10 @@ def test_nobody_preempts_while_too_little_of_the_cluster_is_used() -> None:
     assert going(one.waits(5)) == ["b4", "b3"]
 
 
-def test_an_ask_preempts_once() -> None:
-    one = borrowed().waits(31)
+def test_an_ask_preempts_no_others_while_its_victims_leave() -> None:
+    one = borrowed().waits(30)
     assert going(one) == ["b4", "b3"]
-    assert going(one.waits(1000)) == []
+    assert going(one.waits(VICTIMS_LEAVE_MAX_S - 1)) == []
 
 
 def test_after_a_preemption_others_wait_until_its_ask_runs() -> None:
@@ -227,6 +235,84 @@ def test_a_victim_that_is_moved_leaves_the_sums_right() -> None:
 def test_nobody_goes_where_the_ask_could_not_run() -> None:
     one = borrowed(wanted="memory=4 tag.yunishard/forbiddenNodes=n1").waits(100)
     assert going(one) == []
+
+
+# Room that is lost ----------------------------------------------------------------------------------------------------
+
+
+def waiting_for_victims() -> Trial:
+    """Two nodes of 10 that root.borrower has all of; an ask of root.owner for 4 has preempted two allocations on n1."""
+    one = Trial("root.owner guaranteed=memory:10 preemption.delay=1s; root.borrower")
+    one.does(nodes("n1 memory=10", "n2 memory=10"), apps("owner root.owner", "borrower root.borrower"))
+    one.does(asks(*(f"borrower b{number} memory=2 victim on=n{1 + number // 5}" for number in range(10))))
+    one.does(nodes("n2", action=NODE_DRAIN), asks("owner o1 memory=4 preemptor")).waits(2)
+    assert going(one.does(nodes("n2", action=NODE_DRAIN_TO_SCHEDULABLE))) == ["b4", "b3"]
+    return one
+
+
+LOSSES: dict[str, Callable[[Trial], object]] = {
+    "its node leaves": lambda one: one.does(nodes("n1", action=NODE_DECOMMISSION)),
+    "its node shrinks": lambda one: one.does(nodes("n1 memory=9", action=NODE_UPDATE)),
+    "its node is drained": lambda one: one.does(nodes("n1", action=NODE_DRAIN)),
+    "an operator cordons its node": lambda one: one.cordons("n1"),
+    "a foreign allocation takes the room": lambda one: one.does(foreign("f1 n1 memory=1")),
+    "the RM reports an allocation there": lambda one: one.does(asks("borrower x memory=1 on=n1")),
+    "another allocation there grows": lambda one: one.does(asks("borrower b0 memory=3")),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_an_ask_that_has_lost_its_room_preempts_others(loss: str) -> None:
+    one = waiting_for_victims()
+    LOSSES[loss](one)
+    assert going(one) == ["b9", "b8"]
+    leaving = [key for key, allocation in one.app("borrower").allocations.items() if allocation.preempted]
+    assert one.does(released(*confirmed(*leaving))).placed() == ["o1 on n2"]
+    assert one.queue("root.owner").kept == {}
+
+
+def test_an_ask_whose_victims_never_leave_preempts_others() -> None:
+    one = waiting_for_victims().waits(VICTIMS_LEAVE_MAX_S)
+    assert going(one) == ["b2", "b1"]
+    assert one.does(released(*confirmed("b2", "b1"))).placed() == ["o1 on n1"]
+
+
+def test_an_ask_that_has_grown_beyond_its_room_preempts_others() -> None:
+    one = waiting_for_victims().does(asks("owner o1 memory=5"))
+    assert going(one) == ["b2", "b1", "b0"]
+
+
+def test_an_ask_whose_room_is_as_large_as_before_keeps_it() -> None:
+    one = waiting_for_victims().does(nodes("n1 memory=11", action=NODE_UPDATE), foreign("f1 n1 memory=1"))
+    assert going(one.does(asks("owner o1 memory=3"), asks("borrower b4 memory=1")).waits(60)) == []
+    assert one.app("owner").reservations["o1"].node.node_id == "n1"
+
+
+def test_an_ask_whose_queue_has_lost_the_room_is_as_one_that_never_preempted() -> None:
+    queues = "root.p max=memory:10; root.p.owner guaranteed=memory:10 preemption.delay=1s; root.p.borrower"
+    one = Trial(queues).does(nodes("n1 memory=10", "n2 memory=10"), apps("owner root.p.owner", "b root.p.borrower"))
+    one.does(asks(*(f"b b{number} memory=2 victim on=n1" for number in range(5))), asks("owner o1 memory=4 preemptor"))
+    assert going(one.waits(2)) == ["b4", "b3"]
+    assert going(one.does(asks("b more memory=2 on=n2"))) == ["b2", "b1"], "now 4 too much are used"
+    assert one.does(released("b b4", "b b3", "b b2")).placed() == ["o1 on n2"]
+
+
+def test_a_lower_maximum_takes_the_room_as_well() -> None:
+    queues = "root.p max=memory:10; root.p.owner guaranteed=memory:4 preemption.delay=1s; root.p.borrower"
+    one = Trial(queues).does(nodes("n1 memory=10"), apps("owner root.p.owner", "b root.p.borrower"))
+    one.does(asks(*(f"b b{number} memory=2 victim on=n1" for number in range(5))), asks("owner o1 memory=4 preemptor"))
+    assert going(one.waits(2)) == ["b4", "b3"]
+    one.reconfigures(queues.replace("10", "8"))
+    assert going(one) == ["b2", "b1"]
+
+
+def test_an_ask_that_requires_a_node_preempts_others_there_if_its_room_is_lost() -> None:
+    one = borrowed("root.owner; root.borrower")
+    one.does(nodes("n2 memory=10", action=NODE_CREATE_DRAIN), asks("owner d1 memory=3 required=n1"))
+    assert going(one) == ["b4", "b3"]
+    assert going(one.does(nodes("n1", action=NODE_DRAIN)).waits(60)) == [], "it runs on a drained node"
+    assert going(one.does(foreign("f1 n1 memory=2"))) == ["b2", "b1", "b0"], "the node has less than nothing left"
+    assert one.does(released(*confirmed("b2", "b1", "b0"))).placed() == ["d1 on n1"]
 
 
 # One node only ------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.rm_messages import NODE_DRAIN
+from common.rm_messages import NODE_DRAIN, NODE_UPDATE
 from partition_worker.engine import ledger, reservations
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.nodes.node_index import Node
@@ -289,7 +289,8 @@ def test_it_does_not_if_its_ask_is_as_important_or_can_run_nowhere_else(words: s
 @pytest.mark.tampers
 def test_it_does_not_if_somebody_had_to_go_for_its_ask() -> None:
     trial = kept("")
-    trial.app("root.c").requests["kept"].preemption_triggered = True
+    trial.takes(nodes("n1 memory=5", action=NODE_UPDATE))
+    reservations.keep_room(trial.partition, trial.app("root.c").reservations["kept"])
     assert plan(trial, "root.b ask memory=4 priority=1") == NO_HELP
 
 
