@@ -135,6 +135,9 @@ def _check_node(state: PartitionState, node: Node) -> Iterator[str]:
         yield f"{name} is reserved for asks without this reservation"
     if (state.nodes.index.key(node) is not None) != (node.is_open and not node.reservations):
         yield f"{name} is in the node index although no ask may get it, or the reverse"
+    gives_way = bool(node.reservations) and not any(one.keeps for one in node.reservations.values())
+    if (node in state.nodes.reserved) != (node.is_open and gives_way):
+        yield f"{name} is in the index of reserved nodes although it takes nothing else, or the reverse"
     if node.cordon is not state.nodes.cordons.get(node.node_id):
         yield f"{name} has the cordon {node.cordon}, not that of its id"
     if any(state.foreign.get(key) is not node for key in node.foreign):

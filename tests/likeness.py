@@ -51,6 +51,7 @@ LOST: Final = frozenset(
             "Users.learned",
             "PendingSubmissions._last_number",
             "Nodes.indexes",
+            "Nodes.reserved",
             "Nodes._derived",
             "Nodes._costs",
             "Nodes._large_nodes",

@@ -12,9 +12,10 @@ Queue traversal finds the most deserving ask that can be placed:
 
     1. The most deserving child of each queue, from the root down (`queues/queue.py`).
     2. In the leaf, the first application by the sort policy of the leaf, if it may run.
-    3. Of its asks, in order, the first for which its user, group and queues have room and that a node takes. An ask
-       that no node takes and that has waited long enough reserves the node it would fill best, up to a share of the
-       nodes for each application. An ask of a queue below its guarantee may preempt.
+    3. Of its asks, in order, the first for which its user, group and queues have room and that a node takes, if need be
+       one that is reserved for an ask of lower priority. An ask that no node takes and that has waited long enough
+       reserves the node it would fill best, up to a share of the nodes for each application. An ask of a queue below
+       its guarantee may preempt.
 
 An ask that cannot be placed is parked (`ready_queues.py`) until resources are freed or until it has waited long enough.
 So a decision costs the depth of the tree and the logarithm of the sorted items, whatever the length of the backlog.
@@ -340,6 +341,8 @@ class Attempt:
             if nodes.is_deferred(shape):
                 return None
             node = nodes.first_fit(shape, self.application)
+            if node is None:
+                node = nodes.first_outranked_fit(shape, self.leaf, group.kind.priority)
             if node is not None:
                 return Allocate(self.application, group.head, node)
             self._report_refusals(group)
@@ -395,7 +398,7 @@ class Attempt:
         if not is_due:
             self._retry_by(may_at)
         may_reserve = is_due and not reservations.has_share(self.state, self.application)
-        self.progress.waits.append((group.shape, may_reserve))
+        self.progress.waits.append((group.shape, may_reserve, group.kind.priority))
         return may_reserve
 
 

@@ -303,8 +303,9 @@ class Readiness:
         if queue.children:
             waits = self.parked_queues.waits.get(queue.rank, ())
             return any(
-                (shape.required_node or queue.has_room(shape.amounts)) and self._has_node(shape, may)
-                for shape, may in waits
+                (shape.required_node or queue.has_room(shape.amounts))
+                and (self._has_node(shape, may) or self._nodes.reserved.may_have_room(shape.amounts))
+                for shape, may, _ in waits
             )
         parked = self.unschedulable.get(queue.rank)
         buckets = () if parked is None else parked.buckets.values()
@@ -328,10 +329,11 @@ class Readiness:
         """
         if bucket.failed_round == self.retry_round or bucket.place is None:
             return False
-        shape, may_reserve, starts, *_ = bucket.key
+        shape, may_reserve, priority, starts, *_ = bucket.key
         may_start = not starts or leaf.has_opening()
         has_room = leaf.has_room(shape.amounts) or self._may_preempt_on_required_node(leaf, shape)
-        if has_room and may_start and self._has_node(shape, may_reserve):
+        may_run = has_room and may_start
+        if may_run and (self._has_node(shape, may_reserve) or self._has_outranked_node(leaf, shape, priority)):
             return True
         bucket.failed_round = self.retry_round
         return False
@@ -360,6 +362,16 @@ class Readiness:
         table.subject = None
         try:
             return self._nodes.node_for(shape) is not None or (may_reserve and self._nodes.may_reserve(shape))
+        except WorkSpent:
+            return True
+
+    def _has_outranked_node(self, leaf: Queue, shape: AskShape, priority: int) -> bool:
+        """Whether a node has room that is reserved for asks of lower priority only; work as in `_has_node`."""
+        if self._nodes.is_deferred(shape):
+            return False
+        self._nodes.predicates.table.subject = None
+        try:
+            return self._nodes.first_outranked_fit(shape, leaf, priority) is not None
         except WorkSpent:
             return True
 

@@ -52,6 +52,7 @@ def apply(state: PartitionState, config: PartitionConfig, plan: QueueChangePlan)
         state.changes.applications.update((one.rank, one) for one in state.usage.reconfigure(config))
     state.readiness.reset_all()
     state.reservation_index.has_new_limits = True
+    state.nodes.reserved.forget_order()
     state.swap_candidates.reorder()
     if any(queue.quota_preemption_at for queue in state.tree):
         state.schedule_quota_check()

@@ -1,9 +1,10 @@
 """Index of all reservations, and of those that may be usable now, the candidates.
 
 A reservation becomes a candidate when its node changes, and each one is checked when an unreserved node may take its
-ask. Reservations of one leaf for equal amounts form a group, oldest first: if the queue has no room for the first
-there is none for the others, and if the first is usable the others are not checked. So reservations that wait for
-their queue cost one check for each group, however many nodes are reserved.
+ask. Reservations of one leaf for equal amounts form a group, those of the highest priority first and of equals the
+oldest: if the queue has no room for the first there is none for the others, and if the first is usable the others are
+not checked. So reservations that wait for room in the cluster cost one check for each group, however many nodes are
+reserved.
 
 A reservation that its queue, user or group has no room for ends. Only what grew is checked: `grown` has the queues
 with a maximum, and `charged` the limits, of which the usage grew while reservations depend on them.
@@ -147,7 +148,7 @@ def _group_key(reservation: Reservation) -> ReservationKey:
 
 
 def _add_to_group(groups: _Groups, reservation: Reservation) -> None:
-    groups.setdefault(_group_key(reservation), Order()).put(reservation, ())
+    groups.setdefault(_group_key(reservation), Order()).put(reservation, (-reservation.ask.priority,))
 
 
 def _remove_from_group(groups: _Groups, reservation: Reservation) -> None:

@@ -63,7 +63,9 @@ def cancel(state: PartitionState, reservation: Reservation) -> None:
         state.readiness.wake_searches(state.preemptions.end_pause(ask))
     if ask.key in application.requests:
         application.asks.regroup(ask)
-    if not node.reservations:
+    if node.reservations:
+        state.nodes.reindex(node)
+    else:
         state.nodes.reopen(node)
     state.readiness.touch_application(application)
     state.readiness.retry_parked()
@@ -224,6 +226,7 @@ def keep_room(state: PartitionState, reservation: Reservation) -> None:
     state.applications[ask.application_id].asks.regroup(ask)
     reservation.keeps_since = state.now
     state.reservation_index.update(reservation, reservation.shape, ask.resources)
+    state.nodes.reindex(reservation.node)
     reservation.leaf.add_kept(reservation.keeps)
     state.reservation_index.note_growth(reservation.leaf)
     state.changes.reservations[ask.key] = state.changes.allocations[ask.key] = None

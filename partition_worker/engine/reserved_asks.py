@@ -1,9 +1,10 @@
 """Decisions for asks with a reservation.
 
 An ask that fits its reserved node gets it, if its queues, its user and its group have room. Otherwise an ask that fits
-an unreserved node gets that, unless it requires its reserved node. An ask that requires a node without room preempts
-less important allocations there, if its queues have room once these have left. Of several such asks, the one of the
-most deserving queue comes first, then the oldest reservation. A draining node still takes the ask that reserved it.
+an unreserved node gets that, or else one that is reserved for asks of lower priority, unless it requires its reserved
+node. An ask that requires a node without room preempts less important allocations there, if its queues have room once
+these have left. Of several such asks, the one of the most deserving queue comes first, then the one of the highest
+priority, then the one with the oldest reservation. A draining node still takes the ask that reserved it.
 
 `reservations.py` makes and cancels reservations, `queue_traversal.py` applies the decisions.
 """
@@ -18,7 +19,7 @@ from partition_worker.engine.predicates.results import WorkSpent
 from partition_worker.engine.preemption import victim_choice
 from partition_worker.engine.queues.fair_share import path_key
 from partition_worker.engine.reservation_index import ReservationKey
-from partition_worker.engine.sorted_items import Order
+from partition_worker.engine.sorted_items import Key, Order
 from partition_worker.engine.state import Allocate, PartitionState, Preempt
 
 
@@ -33,7 +34,11 @@ def decide(state: PartitionState) -> Allocate | Preempt | None:
     if not found:
         index.checked_round, index.has_candidates = retry_round, False
         return None
-    return min(found, key=lambda one: (path_key(one[0].leaf), one[0].rank))[1] if len(found) > 1 else found[0][1]
+    return min(found, key=lambda one: _key_of(one[0]))[1] if len(found) > 1 else found[0][1]
+
+
+def _key_of(reservation: Reservation) -> tuple[Key, int, int]:
+    return path_key(reservation.leaf), -reservation.ask.priority, reservation.rank
 
 
 _Found = tuple[Reservation, Allocate | Preempt]
@@ -77,12 +82,12 @@ def _on_reserved_node(state: PartitionState, reservation: Reservation, *, has_ro
 
 
 def _on_other_nodes(state: PartitionState) -> Iterator[_Found]:
-    """Yield, for each ask shape that fits an unreserved node, the oldest usable reservation of each group."""
+    """Yield, for each ask shape that fits another node, the decision for the first usable reservation of each group."""
     for shape, groups in state.reservation_index.by_shape.items():
         first = next(iter(next(iter(groups.values()))))
         state.nodes.predicates.table.subject = first.ask.group
         try:
-            if state.nodes.node_for(shape) is not None:
+            if state.nodes.node_for(shape) is not None or state.nodes.reserved.may_have_room(shape.amounts):
                 yield from _on_other_node(state, shape, groups)
         except WorkSpent as spent:
             _postpone_reserved(state, spent, groups.values())
@@ -95,9 +100,11 @@ def _on_other_node(
         reservation = next(_within_limits(state, group), None) if _has_queue_room(group) else None
         if reservation is not None:
             application = state.applications[reservation.ask.application_id]
-            node = state.nodes.node_for(shape, application)
-            assert node is not None, shape
-            yield reservation, Allocate(application, reservation.ask, node)
+            node = state.nodes.first_fit(shape, application)
+            if node is None:
+                node = state.nodes.first_outranked_fit(shape, reservation.leaf, reservation.ask.priority)
+            if node is not None:
+                yield reservation, Allocate(application, reservation.ask, node)
 
 
 def _postpone_reserved(state: PartitionState, spent: WorkSpent, groups: Iterable[Order[Reservation]]) -> None:

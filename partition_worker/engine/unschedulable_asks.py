@@ -30,8 +30,10 @@ from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.sorted_items import Key, Order, Ranks
 from partition_worker.engine.user_limits import QueueUsage, UsageAccount
 
-Wait = tuple[AskShape, bool]
-"""The shape of asks that wait, and whether they have waited long enough that a node to reserve will do."""
+Wait = tuple[AskShape, bool, int]
+"""The shape of asks that wait, whether a node to reserve will do, because they have waited long enough, and their
+priority: a node that is reserved for a lower one will do, too.
+"""
 
 Searches = dict[tuple[AskShape, int], float]
 """The searches for victims that an application waits for, by ask shape and priority, and when each may be made, in Unix
@@ -95,7 +97,7 @@ class ParkedQueues:
         self.checked_rounds[child.rank] = retry_round
         room = less(child.maximum or {}, child.allocated)
         waits = self.waits.get(child.rank, ())
-        if any(shape.required_node or permits(room, dict(shape.amounts)) for shape, _ in waits):
+        if any(shape.required_node or permits(room, dict(shape.amounts)) for shape, *_ in waits):
             ready.hand_over(child, self.children[child.parent.rank])
         else:
             ready.drop(child)
@@ -141,12 +143,19 @@ class BucketKey(NamedTuple):
     shape: AskShape
     may_reserve: bool
     """As in `Wait`."""
+    priority: int
+    """Of the asks."""
     starts: bool
     """Whether their queues have to let one more application run."""
     counts: bool
     """Whether their user and group have to let one more application run."""
-    search_priority: int | None = None
-    """The priority of asks that wait for a search for victims; None while they wait for room."""
+    is_search: bool = False
+    """Whether the asks wait for a search for victims; otherwise they wait for room."""
+
+    @property
+    def wait(self) -> Wait:
+        """The common wait of the asks."""
+        return self.shape, self.may_reserve, self.priority
 
 
 class WaitBucket:
@@ -288,11 +297,11 @@ class UnschedulableAsks:
         starts = accepted and self.leaf.is_limited() and application.application_id not in self.leaf.allocating
         limited = any(level.allowance and level.allowance.applications for level in account.limits)
         counts = accepted and not account.counted and limited
-        keys: dict[BucketKey, float | None] = {
-            BucketKey(shape, may_reserve, starts, counts): None for shape, may_reserve in waits
-        }
+        keys: dict[BucketKey, float | None] = {BucketKey(*wait, starts, counts): None for wait in waits}
         for (shape, priority), at in searches.items():
-            keys[BucketKey(shape, may_reserve=False, starts=starts, counts=counts, search_priority=priority)] = at
+            keys[
+                BucketKey(shape, may_reserve=False, priority=priority, starts=starts, counts=counts, is_search=True)
+            ] = at
         buckets = self.buckets_of[application.rank] = []
         for one, search_at in keys.items():
             bucket = self._bucket(one, account)
@@ -333,7 +342,7 @@ class UnschedulableAsks:
         """Remove all applications."""
         for bucket in self.buckets.values():
             self._closed.forget(bucket)
-            self._parked_queues.remove_wait(self.leaf, bucket.key[:2])
+            self._parked_queues.remove_wait(self.leaf, bucket.key.wait)
         for bucket in self.searching.values():
             self._closed.forget(bucket)
             self._searches.drop(bucket)
@@ -344,12 +353,12 @@ class UnschedulableAsks:
 
     def _bucket(self, key: BucketKey, account: UsageAccount) -> WaitBucket:
         """Return the innermost bucket of an account; create those that are missing."""
-        table = self.buckets if key.search_priority is None else self.searching
+        table = self.buckets if not key.is_search else self.searching
         bucket = table.get(key)
         if bucket is None:
             bucket = table[key] = WaitBucket(self.leaf, key, self._closed.ranks.following())
-            if key.search_priority is None:
-                self._parked_queues.add_wait(self.leaf, key[:2])
+            if not key.is_search:
+                self._parked_queues.add_wait(self.leaf, key.wait)
         for level in (account.group, account.user):
             if level is not None and level.limits:
                 outer, inner = bucket, bucket.inner.get(level.rank)
@@ -383,9 +392,9 @@ class UnschedulableAsks:
         outer = bucket.outer
         if len(bucket.applications) or bucket.inner:
             bucket.update_place()
-        elif outer is None and bucket.key.search_priority is None:
+        elif outer is None and not bucket.key.is_search:
             del self.buckets[bucket.key]
-            self._parked_queues.remove_wait(self.leaf, bucket.key[:2])
+            self._parked_queues.remove_wait(self.leaf, bucket.key.wait)
         elif outer is None:
             del self.searching[bucket.key]
             self.due.pop(bucket.key, None)

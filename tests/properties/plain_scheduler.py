@@ -83,6 +83,7 @@ class PlainScheduler(PlainUpdates):
     def _reserve(self, ask: PlainAsk, node: PlainNode) -> None:
         if ask.reserved != node.name:
             node.reserving.append(ask)
+            node.rescore(self.policy)
             ask.reserved, ask.reserved_at = node.name, self.now
             ask.reserved_rank = 1 + max(one.reserved_rank for app in self.apps.values() for one in app.asks)
 
@@ -141,7 +142,7 @@ class PlainScheduler(PlainUpdates):
             victims = self._victims(node, ask)
             helps = bool(victims) and (has_room or self._will_have_room(ask, victims))
             return Decision("preempt", ask.key, node.name, tuple(one.key for one in victims)) if helps else None
-        other = self._node_for(ask) if has_room else None
+        other = self._node_for(ask) or self._reserved_node_for(ask) if has_room else None
         return None if other is None else Decision("place", ask.key, other.name)
 
     @staticmethod
@@ -280,7 +281,7 @@ class PlainScheduler(PlainUpdates):
         return Decision("preempt", ask.key, node.name, tuple(one.key for one in victims)) if helps else None
 
     def _on_any_node(self, ask: PlainAsk) -> Decision | None:
-        node = self._node_for(ask)
+        node = self._node_for(ask) or self._reserved_node_for(ask)
         if node is not None:
             return Decision("place", ask.key, node.name)
         if ask.reserved or self.now < ask.created / 1e9 + RESERVE_AFTER_S:
@@ -294,9 +295,18 @@ class PlainScheduler(PlainUpdates):
     def _node_for(self, ask: PlainAsk) -> PlainNode | None:
         return next((node for node in self._open_nodes() if node.takes(ask)), None)
 
+    def _reserved_node_for(self, ask: PlainAsk) -> PlainNode | None:
+        """A node on which only asks of lower priority wait for room, unless others were asked to go for one of them."""
+        nodes = [node for node in self._in_order() if node.schedulable and node.reserving and node.takes(ask)]
+        return next(
+            (node for node in nodes if all(not one.triggered and outranks(ask, one) for one in node.reserving)), None
+        )
+
     def _open_nodes(self) -> list[PlainNode]:
-        in_order = sorted(self.nodes.values(), key=lambda node: (node.score, node.name))
-        return [node for node in in_order if node.schedulable and not node.reserving]
+        return [node for node in self._in_order() if node.schedulable and not node.reserving]
+
+    def _in_order(self) -> list[PlainNode]:
+        return sorted(self.nodes.values(), key=lambda node: (node.score, node.name))
 
     def _has_room(self, leaf: PlainQueue, ask: PlainAsk, *, in_cluster: bool = True) -> bool:
         total, wanted = self._fair_maximum(self.root) if in_cluster else {}, ask.resources
@@ -333,6 +343,24 @@ def _back_off_after(leaf: PlainQueue) -> int:
     return next(
         (int(text) for queue in leaf.path_up() if (text := queue.setting("application.unschedasks.backoff"))), 0
     )
+
+
+def outranks(ask: PlainAsk, other: PlainAsk) -> bool:
+    """Whether it has the higher priority, as seen where the paths of their queues meet."""
+    mine, theirs = _priorities_up(ask), _priorities_up(other)
+    queue = next(queue for queue in mine if queue in theirs)
+    return mine[queue] > theirs[queue]
+
+
+def _priorities_up(ask: PlainAsk) -> dict[PlainQueue, int]:
+    """What priority it has in each queue, from the leaf up."""
+    assert ask.app is not None
+    seen, priority = {}, ask.priority
+    for queue in ask.app.queue.path_up():
+        seen[queue] = priority
+        inside = 0 if queue.setting("priority.policy") == "fence" else priority
+        priority = inside + int(queue.setting("priority.offset") or 0)
+    return seen
 
 
 def _left_over(node: PlainNode, ask: PlainAsk) -> float:

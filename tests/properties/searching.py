@@ -41,9 +41,10 @@ def _missed(state: PartitionState, application: Application) -> Iterator[str]:
         nodes = [
             node for node in state.nodes if _is_open(state, node, ask) and state.nodes.is_accepted(ask.shape, node)
         ]
+        free = [node for node in nodes if not node.reservations or ask.shape.required_node]
         if any(_fits(node.available, ask.resources) for node in nodes):
             yield f"{ask.key} could be placed"
-        elif not ask.reserved and not _has_share(state, application) and _may_reserve(state, ask, nodes):
+        elif not ask.reserved and not _has_share(state, application) and _may_reserve(state, ask, free):
             yield f"a node could be reserved for {ask.key}"
 
 
@@ -72,7 +73,21 @@ def _is_open(state: PartitionState, node: Node, ask: Allocation) -> bool:
     if ask.shape.required_node:
         free = not any(one.keeps or one.for_required_node for one in others)
         return free and ask.shape.required_node == node.node_id
-    return node.schedulable and node.node_id not in state.nodes.cordons and not others
+    is_open = node.schedulable and node.node_id not in state.nodes.cordons
+    return is_open and all(not one.keeps and _outranks(state, ask, one.ask) for one in others)
+
+
+def _outranks(state: PartitionState, ask: Allocation, other: Allocation) -> bool:
+    """Whether an ask has a higher priority than another one where their queues meet."""
+    seen: list[dict[str, int]] = []
+    for one in (ask, other):
+        priority, at = one.priority, {}
+        for level in state.applications[one.application_id].queue.ancestry():
+            at[level.path] = priority
+            priority = level.policies.priority_offset + (0 if level.policies.priority_fence else priority)
+        seen.append(at)
+    where = next(path for path in seen[0] if path in seen[1])
+    return seen[0][where] > seen[1][where]
 
 
 def _has_share(state: PartitionState, application: Application) -> bool:

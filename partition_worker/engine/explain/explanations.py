@@ -376,11 +376,9 @@ def explain_node(state: PartitionState, node: Node, now: float, stalls: Sequence
         if group.kind.standing is Standing.HELD:
             continue
         required = group.shape.required_node
-        own = group.head.key in node.reservations
         if required and required != node.node_id:
             continue
-        verdict = judge_node(state, group.shape, node, own=own or bool(required))
-        code = verdict.code
+        code = judge_node(state, group.head, node).code
         if code is Reason.NODE_FITS:
             code = find_reason(state, application, group, now)
             code = Reason.NODE_FITS if code in (Reason.NO_NODE_FITS, Reason.NOT_TRIED) else code

@@ -1,8 +1,9 @@
 """The nodes for an ask: how many take it or do not, by reason, and the nearest misses.
 
-A node is judged as the search for a node does (`nodes.py`): it must be open and not reserved for others, have room, and
-be accepted by the predicates. A required node is judged by `Nodes.required_node`. One pass over the nodes finds all;
-the predicates are evaluated for nodes with room, and for a few of the nearest misses. Nothing is cached or requested.
+A node is judged as the search for a node does (`nodes.py`): it must be open, not reserved for others unless these have
+a lower priority, have room, and be accepted by the predicates. A required node is judged by `Nodes.required_node`. One
+pass over the nodes finds all; the predicates are evaluated for nodes with room, and for a few of the nearest misses.
+Nothing is cached or requested.
 """
 
 from collections import Counter
@@ -22,6 +23,7 @@ from partition_worker.engine.nodes.node_index import Node, Reservation
 from partition_worker.engine.predicates.evaluation import RM_PREDICATES, WAITING
 from partition_worker.engine.predicates.predicate import ForbiddenNodes, NodeSelector, Selector, Terms, Tolerations
 from partition_worker.engine.preemption.victim_choice import plan_required_node_victims
+from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.reservations import end_of
 from partition_worker.engine.state import PartitionState
 
@@ -84,22 +86,23 @@ class NodeSurvey:
         return max(self.counts, key=lambda code: self.counts[code], default=None)
 
 
-def judge_node(state: PartitionState, shape: AskShape, node: Node, *, own: bool = False) -> Verdict:
-    """Return whether a node takes such an ask; `own` is whether it is reserved for this very ask."""
-    code = _find_obstacle(shape, node, own=own)
+def judge_node(state: PartitionState, ask: Allocation, node: Node) -> Verdict:
+    """Return whether a node takes an ask, which may require it."""
+    code, shape = _find_obstacle(state.applications[ask.application_id].queue, ask, node), ask.shape
     if code is not None:
         return Verdict(code, _CLOSED.get(code, ""), () if code in _CLOSED else find_lacks(shape, node))
     return judge_predicates(state, shape, node)
 
 
-def _find_obstacle(shape: AskShape, node: Node, *, own: bool) -> Reason | None:
-    """Return why a node does not take such an ask, apart from the predicates; None if it might."""
-    if not own:
+def _find_obstacle(leaf: Queue, ask: Allocation, node: Node) -> Reason | None:
+    """Return why a node does not take an ask, apart from the predicates; None if it might."""
+    shape = ask.shape
+    if not (shape.required_node or ask.key in node.reservations):
         if not node.schedulable:
             return Reason.NODE_UNSCHEDULABLE
         if node.cordon is not None:
             return Reason.NODE_CORDONED
-        if node.reservations:
+        if not node.gives_way_to(leaf, ask.priority):
             return Reason.NODE_RESERVED
     if node.has_room(shape.amounts):
         return None
@@ -137,11 +140,12 @@ def find_lacks(shape: AskShape, node: Node) -> Lacks:
 def survey_nodes(state: PartitionState, ask: Allocation) -> NodeSurvey:
     """Judge the nodes for an ask that may run on any."""
     shape, found = ask.shape, NodeSurvey(total=len(state.nodes))
+    leaf = state.applications[ask.application_id].queue
     wanted = [(kind, value) for kind, value in shape.amounts if value > 0]
     misses: list[tuple[float, int, Node, Reason]] = []
     counts: dict[Reason, int] = {}
     for node in islice(state.nodes, NODES_MAX):
-        code = _find_obstacle(shape, node, own=ask.reserved and ask.key in node.reservations)
+        code = _find_obstacle(leaf, ask, node)
         if code is None:
             code = judge_predicates(state, shape, node).code
             if found.first is None and code is Reason.NODE_FITS:

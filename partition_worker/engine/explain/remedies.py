@@ -352,7 +352,8 @@ def _make_test(stuck: StuckAsk) -> Callable[[list[Allocation]], bool]:
     def is_usable(node: Node) -> bool:
         if node.node_id not in accepted:
             own = stuck.ask.key in node.reservations
-            is_open = own or ((bool(must_be_on) or node.is_open) and not node.reservations)
+            gives_way = node.gives_way_to(stuck.application.queue, stuck.ask.priority)
+            is_open = own or ((bool(must_be_on) or node.is_open) and gives_way)
             accepted[node.node_id] = is_open and judge_predicates(state, shape, node).code is Reason.NODE_FITS
         return accepted[node.node_id]
 

@@ -32,7 +32,7 @@ from common.messages import Resources
 from common.resources import TYPES_MAX, add_to, drop_zeros, minus, prune, take_from
 from partition_worker.engine.allocation import Allocation, Amounts, AskShape
 from partition_worker.engine.durable_records import OperatorMark
-from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.queues.queue import Queue, outranks
 
 UNKNOWN_INSTANCE: Final = "UNKNOWN"
 """The instance type of a node that names none."""
@@ -79,6 +79,10 @@ class Node:
         takes asks that require it, and an ask that replaces a placeholder on it.
         """
         return self.schedulable and self.cordon is None
+
+    def gives_way_to(self, leaf: Queue, priority: int) -> bool:
+        """Whether an ask of this leaf and priority may be placed here in spite of all reservations."""
+        return all(one.gives_way_to(leaf, priority) for one in self.reservations.values())
 
     @property
     def instance_type(self) -> str:
@@ -155,7 +159,7 @@ class Node:
 
 @dataclass(slots=True, eq=False)
 class Reservation:
-    """A node that is reserved for one ask until it has room; no other ask is placed there meanwhile.
+    """A node that is reserved for one ask until it has room; only asks of higher priority are placed there meanwhile.
 
     A reservation holds no resources and is charged to nothing. `reservations.py` decides which ask may reserve which
     node, and when a reservation ends.
@@ -183,6 +187,12 @@ class Reservation:
     def for_required_node(self) -> bool:
         """Whether the ask requires this node. Only such reservations may share a node."""
         return bool(self.ask.shape.required_node)
+
+    def gives_way_to(self, leaf: Queue, priority: int) -> bool:
+        """Whether an ask of this leaf and priority may be placed on the node: it has a higher priority, and no victims
+        were preempted for the reserving ask, which would have ended without effect.
+        """
+        return not self.keeps and outranks(leaf, priority, self.leaf, self.ask.priority)
 
     @property
     def counts_toward_share(self) -> bool:

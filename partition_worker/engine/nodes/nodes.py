@@ -1,6 +1,7 @@
 """All nodes of a partition, and the choice of a node for an ask.
 
 The indexes hold only open nodes without reservations: the RM lets them take allocations, and no operator cordoned them.
+Open nodes with reservations are in an index of their own, for asks of higher priority (`reserved_nodes.py`).
 There is one node index for each sort policy in use. A node moves in all of them when our own allocations on it, its
 capacity or whether it is open change, so a node order of a queue or an application costs no scan.
 
@@ -26,8 +27,9 @@ from common.resources import drop_zeros, minus, plus
 from partition_worker.engine.allocation import Allocation, Amounts, AskShape
 from partition_worker.engine.durable_records import OperatorMark
 from partition_worker.engine.nodes.node_index import DerivedIndex, Node, NodeIndex, PackIndex, SortKey, sort_key_of
+from partition_worker.engine.nodes.reserved_nodes import ReservedNodes
 from partition_worker.engine.predicates.evaluation import Predicates
-from partition_worker.engine.queues.queue import NODE_SORT
+from partition_worker.engine.queues.queue import NODE_SORT, Queue
 
 if TYPE_CHECKING:
     from partition_worker.engine.application import Application
@@ -62,6 +64,7 @@ class Nodes:
         self._by_id: dict[str, Node] = {}
         self.indexes: dict[str, NodeIndex] = {policy: NodeIndex()}
         """By sort policy: the partition's, and those that applications or queues use. All have the same nodes."""
+        self.reserved = ReservedNodes()
         self._derived: dict[DerivedName, DerivedIndex] = {}
         """The newest last."""
         self._costs: dict[DerivedName, int] = {}
@@ -141,6 +144,7 @@ class Nodes:
             return
         self.policy, self.weights = policy, dict(weights)
         self.indexes = {policy: NodeIndex()}
+        self.reserved = ReservedNodes()
         self._derived.clear()
         self._costs.clear()
         for node in self:
@@ -170,6 +174,7 @@ class Nodes:
     def reindex(self, node: Node) -> None:
         """Update the indexes after our own allocations or the reservations of the node changed."""
         if node.is_open and not node.reservations:
+            self.reserved.remove(node)
             weights, node_id = self.weights, node.node_id
             available, capacity = node.available, node.capacity
             for policy, index in self.indexes.items():
@@ -177,6 +182,11 @@ class Nodes:
         else:
             for index in self.indexes.values():
                 index.remove(node)
+            if node.is_open:
+                score = NODE_SORT_POLICIES[self.policy](node.available, node.capacity, self.weights)
+                self.reserved.put(node, sort_key_of(score, node.node_id))
+            else:
+                self.reserved.remove(node)
         self._note_change(node)
 
     def reopen(self, node: Node) -> None:
@@ -193,6 +203,7 @@ class Nodes:
         """Update the indexes after the available resources of the node changed without a change of its place."""
         for index in self.indexes.values():
             index.note_room(node)
+        self.reserved.note_room(node)
         self._note_change(node)
 
     # The choice of a node -------------------------------------------------------------------------------------------
@@ -218,6 +229,20 @@ class Nodes:
         policy = self.policy if choice is None or choice == PACK else choice
         index = self.indexes.get(policy)
         return self._first(self._create_index(policy) if index is None else index, shape, policy)
+
+    def first_outranked_fit(self, shape: AskShape, leaf: Queue, priority: int) -> Node | None:
+        """Return the first node with room for such an ask, in the order of the partition, that is reserved for asks of
+        lower priority only. Raises WorkSpent at the limit of the work.
+        """
+        if shape.required_node:
+            return None
+        limit = -1.0
+        for node in self.reserved.find_outranked(leaf, priority, shape.amounts):
+            if limit < 0.0:
+                limit = self.predicates.begin_search(shape)
+            if self.is_accepted(shape, node, limit=limit):
+                return node
+        return None
 
     def is_accepted(self, shape: AskShape, node: Node, *, allocate: bool = True, limit: float = inf) -> bool:
         """Whether the predicates accept a node with room; without `allocate`, for a reservation. Raises WorkSpent at

@@ -170,7 +170,7 @@ def reach_of(leaf: Queue, wanted: Resources, priority: int) -> dict[Queue, int]:
     """Return the queues from that of the ask up to its fence, with the priority of the ask at each.
 
     The fence is the lowest queue on the path such that only victims below it help: the first that would exceed its
-    maximum, that is a fence by its policy, or the root. Priorities are not cut to 32 bits: offsets add up.
+    maximum, that is a fence by its policy, or the root.
     """
     tightest: dict[Queue, Limit | None] = {}
     limit: Limit | None = None
@@ -179,8 +179,7 @@ def reach_of(leaf: Queue, wanted: Resources, priority: int) -> dict[Queue, int]:
     priorities: dict[Queue, int] = {}
     for queue in leaf.ancestry():
         policies = queue.policies
-        priority = policies.priority_offset if policies.priority_fence else priority + policies.priority_offset
-        priorities[queue] = priority
+        priority = priorities[queue] = policies.export_priority(priority)
         limit, after = tightest[queue] or {}, plus(queue.allocated, wanted)
         if policies.preemption == "fence" or any(limit.get(kind, value) < value for kind, value in after.items()):
             break

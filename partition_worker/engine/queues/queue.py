@@ -59,6 +59,10 @@ class Policies:
     allocation_batch: int = 1
     """Asks of one group that an application may allocate in a row."""
 
+    def export_priority(self, priority: int) -> int:
+        """Return the priority that the parent of the queue sees. It is not cut to 32 bits: offsets add up."""
+        return self.priority_offset if self.priority_fence else priority + self.priority_offset
+
 
 def parse_policies(properties: Mapping[str, str], *, leaf: bool) -> Policies:
     """Parse properties; some only apply to a leaf."""
@@ -476,3 +480,18 @@ def _pass_up(queue: Queue | None, old: int, new: int) -> None:
             None if old == NOTHING_PENDING else old, None if new == NOTHING_PENDING else new
         )
         old, new, queue = before, queue.priority, queue.parent
+
+
+def outranks(leaf: Queue, priority: int, other: Queue, other_priority: int) -> bool:
+    """Whether an ask of one leaf has a higher priority than an ask of another, as the lowest queue above both sees
+    them: with the offsets of the queues in between, and none but the offset of a fence behind it.
+    """
+    seen: dict[Queue, int] = {}
+    for level in other.ancestry():
+        seen[level] = other_priority
+        other_priority = level.policies.export_priority(other_priority)
+    for level in leaf.ancestry():
+        if level in seen:
+            return priority > seen[level]
+        priority = level.policies.export_priority(priority)
+    raise AssertionError(f"{leaf.path} and {other.path} are in different trees")

@@ -278,6 +278,96 @@ def test_it_stays_while_small_asks_fill_the_cluster() -> None:
     assert (kept(one), one.queue("root").has_room((("memory", 5),))) == ({"b1": "n1"}, False)
 
 
+# Priority -----------------------------------------------------------------------------------------------------------
+
+
+def reserved(priority: int = -5, queues: str = "root.a; root.b") -> Trial:
+    """Two nodes of 10 of which 6 and 10 are used; that with room is reserved for an ask of 5."""
+    one = Trial(queues).does(
+        nodes("n1 memory=10", "n2 memory=10", "n3 memory=10"),
+        nodes("n3", action=NODE_DRAIN),
+        apps("small root.a", "big root.b"),
+        asks("small s1 memory=6 on=n1", "small s2 memory=10 on=n2"),
+        asks(f"big b1 memory=5 priority={priority}"),
+    )
+    one.waits(2.1).told()
+    assert kept(one) == {"b1": "n1"}
+    return one
+
+
+@pytest.mark.parametrize(("priority", "expected"), [(-6, []), (-5, []), (-4, ["x on n1"]), (100, ["x on n1"])])
+def test_it_gives_way_to_an_ask_of_higher_priority_that_fits_now(priority: int, expected: list[str]) -> None:
+    one = reserved().does(asks(f"small x memory=4 priority={priority}"))
+    assert (one.placed(), kept(one)) == (expected, {"b1": "n1"})
+
+
+def test_an_ask_of_higher_priority_gets_an_unreserved_node_first() -> None:
+    one = reserved().does(nodes("n0 memory=4", "n4 memory=4"), asks("small x memory=4 priority=1"))
+    assert one.placed() == ["x on n0"]
+
+
+def test_an_ask_that_waited_gets_the_room_of_a_reserved_node_once_it_fits() -> None:
+    one = reserved().does(
+        asks("small x memory=8 priority=-9", "small y memory=7 priority=1", "small z memory=7 priority=2")
+    )
+    one.does(foreign("f n2 memory=1")).told()
+    assert one.does(asks("small s1 memory=1")).placed() == ["b1 on n1"], (
+        "b1 fits as well, and its node is reserved for it"
+    )
+    one = reserved().does(asks("big b1 memory=10"), asks("small y memory=7 priority=-5", "small z memory=7"))
+    assert one.does(asks("small s1 memory=3")).placed() == ["z on n1"]
+    assert one.does(released("small s1")).placed() == []
+    assert one.does(released("small z")).placed() == ["b1 on n1"]
+
+
+def test_an_ask_with_a_reservation_gets_the_node_of_one_of_lower_priority() -> None:
+    one = fragmented().does(apps("urgent root.b"), asks("urgent u1 memory=8 priority=1"), asks("big b1 memory=8"))
+    one.waits(2.1).told()
+    assert kept(one) == {"u1": "n1", "b1": "n2"}
+    one.does(asks("small s2 memory=2"))
+    assert (one.placed(), kept(one)) == (["u1 on n2"], {"b1": "n2"})
+
+
+def test_the_highest_priority_uses_its_reservation_first() -> None:
+    one = fragmented("root.a; root.b max=memory:9")
+    one.does(asks("big b2 memory=5 priority=1")).waits(2.1).told()
+    assert kept(one) == {"b2": "n1", "b1": "n2"}
+    one.takes(released("small s2"), released("small s1")).settles()
+    assert (one.placed()[0], kept(one)) == ("b2 on n1", {})
+
+
+def test_a_fence_hides_the_priority_behind_it_and_an_offset_counts() -> None:
+    fenced = "root.a priority.policy=fence priority.offset={}; root.b"
+    one = reserved(0, fenced.format(0)).does(asks("small x memory=4 priority=100"))
+    assert one.placed() == []
+    one.reconfigures(fenced.format(1))
+    assert one.placed() == ["x on n1"]
+
+
+def test_it_gives_way_to_nothing_after_a_preemption() -> None:
+    one = Trial("root.a; root.b guaranteed=memory:10 preemption.delay=1s").does(
+        nodes("n1 memory=10"), apps("small root.a", "big root.b"), asks("small v1 memory=4 victim on=n1 priority=-9")
+    )
+    one.does(asks("small v2 memory=4 victim on=n1 priority=-9"), asks("big b1 memory=8 preemptor priority=-5"))
+    one.waits(1.1).told()
+    assert kept(one) == {"b1": "n1"}
+    one.does(asks("small x memory=2 priority=100"))
+    assert one.placed() == []
+
+
+def test_a_node_that_drains_gives_way_to_nothing_until_it_is_open() -> None:
+    one = reserved().does(nodes("n1", action=NODE_DRAIN), asks("small x memory=4 priority=1"))
+    assert one.placed() == []
+    assert one.does(nodes("n1", action=NODE_DRAIN_TO_SCHEDULABLE)).placed() == ["x on n1"]
+
+
+def test_nodes_that_several_asks_require_give_way_if_all_have_a_lower_priority() -> None:
+    one = fragmented().does(asks("big d1 memory=5 required=n1 priority=-2", "big d2 memory=5 required=n1 priority=-1"))
+    one.does(asks("small y memory=4 priority=-1"), asks("small x memory=4 priority=-1")).told()
+    assert kept(one) == {"d1": "n1", "d2": "n1"}
+    assert one.does(asks("small z memory=4")).placed() == ["z on n1"]
+
+
 # The share of an application ----------------------------------------------------------------------------------------
 
 
@@ -339,7 +429,7 @@ def test_the_only_possible_node_is_kept_at_once_and_takes_the_place_of_others() 
     one = fragmented().waits(2.1)
     one.does(apps("daemon root.a"), asks("daemon d1 memory=5 required=n1 priority=-1"))
     assert kept(one) == {"d1": "n1", "b1": "n2"}
-    assert one.does(released("small s1")).placed() == ["d1 on n1", "b1 on n1"]
+    assert one.does(released("small s1")).placed() == ["b1 on n1", "d1 on n1"], "b1 has the higher priority"
 
 
 def test_several_that_can_run_nowhere_else_share_a_node() -> None:

@@ -3,7 +3,14 @@
 import pytest
 
 from partition_worker.engine.allocation import amounts_of
-from partition_worker.engine.queues.queue import NOTHING_PENDING, Policies, Tally, inherit_properties, parse_policies
+from partition_worker.engine.queues.queue import (
+    NOTHING_PENDING,
+    Policies,
+    Tally,
+    inherit_properties,
+    outranks,
+    parse_policies,
+)
 from partition_worker.engine.user_resolution import User
 from tests.builders import apps, asks, gone, nodes, released
 from tests.trial import Trial
@@ -42,6 +49,43 @@ def test_a_queue_in_which_nothing_waits_shows_the_lowest_number_even_behind_a_fe
     trial = Trial("root.a priority.policy=fence priority.offset=4")
     assert trial.queue("root.a").priority == NOTHING_PENDING
     assert trial.queue("root").priority == NOTHING_PENDING
+
+
+@pytest.mark.parametrize(
+    ("queues", "asked", "other", "expected"),
+    [
+        ("root.a; root.b", 3, 2, True),
+        ("root.a; root.b", 3, 3, False),
+        ("root.a priority.offset=-1; root.b", 3, 2, False),
+        ("root.a; root.b priority.offset=-1", 3, 3, True),
+        ("root.a priority.policy=fence; root.b", 100, 0, False),
+        ("root.a priority.policy=fence priority.offset=1; root.b", -100, 0, True),
+        ("root.a priority.offset=2147483647; root.b", 1, 2147483647, True),
+    ],
+)
+def test_an_ask_outranks_another_by_the_priorities_that_their_common_queue_sees(
+    queues: str, asked: int, other: int, expected: bool
+) -> None:
+    trial = Trial(queues)
+    assert outranks(trial.queue("root.a"), asked, trial.queue("root.b"), other) == expected
+
+
+def test_behind_a_fence_and_in_one_queue_the_priorities_themselves_count() -> None:
+    trial = Trial("root.p priority.policy=fence; root.p.a; root.p.b priority.policy=fence priority.offset=5; root.c")
+    first, second, other = (trial.queue(path) for path in ("root.p.a", "root.p.b", "root.c"))
+    assert outranks(second, 1, second, 0)
+    assert (outranks(first, 6, second, 9), outranks(first, 5, second, -9)) == (True, False)
+    assert (outranks(first, 9, other, 0), outranks(first, 9, other, -1)) == (False, True)
+
+
+def test_an_ask_in_a_leaf_that_became_a_parent_is_compared_with_those_below_it() -> None:
+    trial = Trial("root.p.a priority.offset=2")
+    parent, leaf = trial.queue("root.p"), trial.queue("root.p.a")
+    assert (outranks(parent, 3, leaf, 0), outranks(parent, 2, leaf, 0), outranks(leaf, 1, parent, 2)) == (
+        True,
+        False,
+        True,
+    )
 
 
 def test_access_anywhere_above_is_access() -> None:
