@@ -82,6 +82,7 @@ PROPERTIES: Final[Mapping[str, Property]] = {
     "priority.offset": Property("a whole number from -2147483648 to 2147483647", "0", parse_priority_offset),
     "preemption.policy": _word("default", "fence", "disabled"),
     "preemption.delay": _duration("30s"),
+    "preemption.cooldown": _duration("5m"),
     "quota.preemption.delay": _duration("0"),
     "node.sort.policy": Property(
         f"{', '.join(NODE_SORT_POLICIES)} or {PACK}", "the order of the partition", parse_node_choice

@@ -7,7 +7,10 @@ Preemption cooldown: a queue preempts nothing from a queue that preempted from i
 preemption can go in circles: the victims of A in B are submitted again, find victims in C, these find victims in A, and
 each round costs the lost work. So this module records for each pair of queues that a *winner* preempted from a *loser*.
 A queue preempts nothing from a queue that won over it, directly or through a chain of wins, while every win of the
-chain is fresh. The first cooldown of a pair lasts `COOL_DOWN_S`.
+chain is fresh.
+
+How long a win is fresh. The loser may take back what it is guaranteed after its `preemption.delay`. But if the two have
+traded places, so that the win closes a circle of recorded wins, its `preemption.cooldown` counts.
 
 Why preemption ends. Draw an arrow from winner to loser for each fresh win. A preemption that would close a circle is
 not made, so no circle exists, and while no win becomes stale the arrows are an order in which higher queues take from
@@ -16,17 +19,18 @@ higher queues take, and ask again only for that. So the number of preemptions is
 
 Why there is no slow circle. Arrows become stale, so a circle can close later. A win that closes a circle of recorded
 arrows, fresh or not, gets a cooldown twice as long as the shortest on the chain that it closes (of several chains,
-the one whose shortest is longest). So the shortest cooldown of a circle at least doubles with every round. A round
+the one whose shortest is longest), and at least the `preemption.cooldown`. So after the first round, in which each win
+may last as long as a delay only, the shortest cooldown of a circle at least doubles with every round. A round
 takes longer than the shortest cooldown: otherwise all its arrows would be fresh, and its last win would not have been
-made. So rounds take 5, 10, 20 minutes and so on, up to a day. A pair without wins for as long as its cooldown has
-lasted, and at least one hour, is dropped.
+made. So by default rounds take 5, 10, 20 minutes and so on, up to a day. A pair without wins for as long as its
+cooldown has lasted, and at least one hour, is dropped.
 
 Why no queue is kept from its guarantee. Two queues whose work comes and goes preempt from each other repeatedly, each
 what the other had borrowed. Such a win is no *quarrel*, because the queue is not below its guarantee on account of
-preemption. It doubles no cooldown and respects none for longer than `COOL_DOWN_S`. There is no endless circle of
-these wins: every push below a guarantee is counted in the guarantee deficit, so while no work ends by itself, what
-queues lack for other reasons never grows, and each such win reduces it. A queue that preempts repeatedly from the
-same loser closes no circle and doubles nothing.
+preemption. It doubles no cooldown and respects none for longer than the `preemption.cooldown` of the queue. There is no
+endless circle of these wins: every push below a guarantee is counted in the guarantee deficit, so while no work ends by
+itself, what queues lack for other reasons never grows, and each such win reduces it. A queue that preempts repeatedly
+from the same loser closes no circle and doubles nothing.
 
 Guarantee deficit: for each queue with a guarantee, how far preemption pushed it below that guarantee. Amounts that the
 queue has won back, or had in excess, do not count. Only an ask that this deficit explains can be part of an endless
@@ -87,8 +91,12 @@ class Preemptions:
         if kind == "guaranteed":
             is_quarrel = explains_ask(leaf, ask.resources)
             losses = [(self._queue(victim), victim.resources) for victim in victims]
-            for loser in dict.fromkeys(queue.path for queue, _ in losses):
-                self.cooldowns.record_win(leaf.path, loser, now, is_quarrel=is_quarrel)
+            for loser in dict.fromkeys(queue for queue, _ in losses):
+                policies = loser.policies
+                first_s, again_s = policies.preemption_delay_s, policies.preemption_cooldown_s
+                self.cooldowns.record_win(
+                    leaf.path, loser.path, now, first_s=first_s, again_s=again_s, is_quarrel=is_quarrel
+                )
             add_deficits(losses)
         return entry
 
@@ -107,9 +115,12 @@ class Preemptions:
         until, self.pause_until, self.paused_for = self.pause_until, 0.0, ""
         return until
 
-    def protected(self, now: float, claimant: Queue, wanted: Resources) -> frozenset[str]:
-        """Return the paths of the queues that a cooldown protects from an ask of this queue for these amounts."""
-        return self.cooldowns.winners_over(claimant.path, now, is_quarrel=explains_ask(claimant, wanted))
+    def protected(self, now: float, claimant: Queue, wanted: Resources) -> dict[str, float]:
+        """Return the paths of the queues that a cooldown protects from an ask of this queue for these amounts, and for
+        how many seconds.
+        """
+        at_most_s = COOL_DOWN_MAX_S if explains_ask(claimant, wanted) else claimant.policies.preemption_cooldown_s
+        return self.cooldowns.winners_over(claimant.path, now, at_most_s)
 
     def _append(
         self, now: float, kind: Kind, queue: Queue, victims: Sequence[Allocation], ask: tuple[str, str, str]
@@ -142,9 +153,6 @@ class Preemptions:
 
 # Preemption cooldown --------------------------------------------------------------------------------------------------
 
-COOL_DOWN_S: Final = 300.0
-"""First cooldown of a pair of queues."""
-
 COOL_DOWN_MAX_S: Final = 24 * 3600.0
 """Maximum cooldown, for queues that push each other below their guarantees again and again."""
 
@@ -157,8 +165,9 @@ their cooldown, one might be preempted from too early, which is better than keep
 """
 
 
-def _is_fresh(win: CooldownRecord, now: float, at_most_s: float) -> bool:
-    return now < win.at + min(win.cool_down_s, at_most_s)
+def _time_left(win: CooldownRecord, now: float, at_most_s: float) -> float:
+    """Seconds for which a win is still fresh, by a cooldown of at most so many seconds; 0.0 if it is not."""
+    return max(0.0, win.at + min(win.cool_down_s, at_most_s) - now)
 
 
 def _is_kept(win: CooldownRecord, now: float) -> bool:
@@ -187,31 +196,35 @@ class PreemptionCooldowns:
 
     def count_fresh(self, now: float) -> int:
         """Return the number of pairs whose loser preempts nothing from the winner now."""
-        return sum(_is_fresh(win, now, COOL_DOWN_MAX_S) for win in self.wins.values())
+        return sum(_time_left(win, now, COOL_DOWN_MAX_S) > 0 for win in self.wins.values())
 
-    def record_win(self, winner: str, loser: str, now: float, *, is_quarrel: bool = True) -> None:
-        """Record that a queue (by path) preempted from another. It is a quarrel if preemption had pushed the winner
-        below its guarantee. Call it once for all victims of one preemption.
+    def record_win(
+        self, winner: str, loser: str, now: float, *, first_s: float, again_s: float, is_quarrel: bool = True
+    ) -> None:
+        """Record that a queue (by path) preempted from another. The cooldown is `first_s`, and at least `again_s` if
+        the win closes a circle. It is a quarrel if preemption had pushed the winner below its guarantee. Call it once
+        for all victims of one preemption.
         """
         if winner == loser:
             return
         while self.wins and not _is_kept(next(iter(self.wins.values())), now):
             self._drop_oldest()
         known = self.wins.pop((winner, loser), None)
-        cool_down_s = known.cool_down_s if known is not None and _is_kept(known, now) else COOL_DOWN_S
-        if is_quarrel:
-            back = self._chains(winner, lambda win: win.cool_down_s if _is_kept(win, now) else 0.0)
-            cool_down_s = max(cool_down_s, 2 * back.get(loser, 0.0))
+        cool_down_s = known.cool_down_s if known is not None and _is_kept(known, now) else first_s
+        back = self._chains(winner, lambda win: win.cool_down_s if _is_kept(win, now) else 0.0)
+        if loser in back:
+            cool_down_s = max(cool_down_s, again_s, 2 * back[loser] if is_quarrel else 0.0)
         cool_down_s = min(cool_down_s, COOL_DOWN_MAX_S)
         self.store_win(CooldownRecord(winner=winner, loser=loser, at=now, cool_down_s=cool_down_s))
         self._changed[winner, loser] = None
         if len(self.wins) > PAIRS_MAX:
             self._drop_oldest()
 
-    def winners_over(self, loser: str, now: float, *, is_quarrel: bool = True) -> frozenset[str]:
-        """Return the queues from which this one preempts nothing now; `is_quarrel` as in `record_win`."""
-        at_most_s = COOL_DOWN_MAX_S if is_quarrel else COOL_DOWN_S
-        return frozenset(self._chains(loser, lambda win: float(_is_fresh(win, now, at_most_s))))
+    def winners_over(self, loser: str, now: float, at_most_s: float = COOL_DOWN_MAX_S) -> dict[str, float]:
+        """Return the queues from which this one preempts nothing now, and for how many seconds, if it respects no
+        cooldown for longer than `at_most_s`.
+        """
+        return self._chains(loser, lambda win: _time_left(win, now, at_most_s))
 
     def _chains(self, start: str, weigh: Callable[[CooldownRecord], float]) -> dict[str, float]:
         """Return the queues that won over `start`, directly or through others, with the smallest weight on a chain; of

@@ -51,6 +51,7 @@ PROPERTIES = {
     "priority.offset": ("0", "5", "-7", "+2", "5.5"),
     "preemption.policy": ("default", "fence", "disabled", "Disabled", "sometimes"),
     "preemption.delay": ("10s", "1h", "-1s", "x"),
+    "preemption.cooldown": ("10s", "2h", "0s"),
     "quota.preemption.delay": ("15s", "0", "bad"),
     "colour": ("blue", ""),
 }

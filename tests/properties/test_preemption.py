@@ -114,7 +114,8 @@ def remember_some_preemptions(rng: random.Random, trial: Trial) -> None:
     """So that some queues may not strike back."""
     for _ in range(rng.randint(1, 4)):
         winner, loser = rng.sample(LEAVES, 2)
-        trial.partition.preemptions.cooldowns.record_win(winner, loser, trial.now - rng.choice((10, 200, 400)))
+        at = trial.now - rng.choice((10, 200, 400))
+        trial.partition.preemptions.cooldowns.record_win(winner, loser, at, first_s=300.0, again_s=300.0)
 
 
 def odd_numbers(ask: Allocation, node: Node) -> bool:

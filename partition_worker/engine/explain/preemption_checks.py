@@ -38,6 +38,8 @@ class Reach:
     candidates: int = 0
     fence: Queue | None = None
     """The queue beyond which nothing is within reach; None if that is the root."""
+    cooldown_s: float = inf
+    """Seconds until the first cooldown ends that protects allocations; infinite without."""
     is_cut: bool = False
     """Whether there are more than REACH_MAX."""
 
@@ -127,6 +129,8 @@ def _describe_plan(plan: Preempt, waits: tuple[CheckView, float] | None) -> Pree
 
 def _describe_failure(leaf: Queue, reach: Reach, plan: object) -> PreemptionOutlook:
     reasons = ", ".join(f"{number} {_PHRASES[code]}" for code, number in reach.protected.most_common())
+    if reach.cooldown_s < inf:
+        reasons += f"; the first cooldown ends in {format_seconds(reach.cooldown_s)}"
     beyond = f" below {reach.fence.path}, beyond which nothing is within its reach" if reach.fence is not None else ""
     more = " examined" if reach.is_cut else ""
     if not reach.total:
@@ -175,6 +179,8 @@ def _examine_reach(state: PartitionState, leaf: Queue, ask: Allocation, now: flo
         highest = inf if limit is None else limit
         for application_id in queue.applications:
             running = state.applications[application_id].allocations
+            if shield is Reason.PREEMPTION_COOLDOWN and running:
+                found.cooldown_s = min(found.cooldown_s, protected[queue.path])
             if shield is not None:
                 found.protected[shield] += len(running)
             else:

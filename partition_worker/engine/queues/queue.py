@@ -36,6 +36,7 @@ POLICIES_MAX: Final = 1024
 """Cached parse results: thousands of queues have equal properties."""
 
 PREEMPTION_DELAY_S: Final = 30.0
+PREEMPTION_COOLDOWN_S: Final = 300.0
 BACK_OFF_S: Final = 30.0
 
 
@@ -49,6 +50,8 @@ class Policies:
     priority_offset: int = 0
     preemption: PreemptionPolicy = "default"
     preemption_delay_s: float = PREEMPTION_DELAY_S
+    preemption_cooldown_s: float = PREEMPTION_COOLDOWN_S
+    """The first cooldown of the queue towards a queue with which it has traded places (`preemption_log.py`)."""
     quota_preemption_delay_s: float = 0.0
     """0 disables it."""
     back_off_after: int = 0
@@ -82,6 +85,7 @@ def _read(items: tuple[tuple[str, str], ...], *, leaf: bool) -> Policies:
         preemption="fence" if preemption == "fence" else "disabled" if preemption == "disabled" else "default",
         preemption_delay_s=(parse_delay(properties.get("preemption.delay", "")) if leaf else None)
         or PREEMPTION_DELAY_S,
+        preemption_cooldown_s=parse_delay(properties.get("preemption.cooldown", "")) or PREEMPTION_COOLDOWN_S,
         quota_preemption_delay_s=parse_delay(properties.get("quota.preemption.delay", "")) or 0.0,
         back_off_after=parse_backoff_attempts(properties.get("application.unschedasks.backoff", "")) or 0,
         back_off_s=parse_delay(properties.get("application.unschedasks.backoff.delay", "")) or BACK_OFF_S,

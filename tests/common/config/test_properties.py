@@ -17,6 +17,7 @@ from partition_worker.engine.queues.queue import parse_policies
         ("priority.offset", ["+5", "-2147483648", "2147483647"], ["5.5", "high", "2147483648"]),
         ("preemption.policy", ["DISABLED", "fence", "default"], ["off", "never"]),
         ("preemption.delay", ["10s"], ["10", "0", "10 s"]),
+        ("preemption.cooldown", ["10s", "1h"], ["0s", "5"]),
         ("quota.preemption.delay", ["15m"], ["15", "-15m", "1d"]),
         ("node.sort.policy", ["fair", "binpacking", "Pack"], ["packed", "default"]),
         ("allocation.batch", ["1", "256"], ["0", "-1", "2.5", "many", str(2**31)]),

@@ -8,7 +8,6 @@ from partition_worker.engine import preemption_log
 from partition_worker.engine.durable_records import PreemptionRecord, VictimRecord
 from partition_worker.engine.preemption_log import (
     COOL_DOWN_MAX_S,
-    COOL_DOWN_S,
     ENTRIES_MAX,
     PAIRS_MAX,
     QUIET_S,
@@ -16,6 +15,8 @@ from partition_worker.engine.preemption_log import (
     PreemptionCooldowns,
     Preemptions,
 )
+from partition_worker.engine.queues.queue import PREEMPTION_COOLDOWN_S as COOL_DOWN_S
+from partition_worker.engine.queues.queue import PREEMPTION_DELAY_S, Queue
 from tests.builders import apps, asks, nodes, released
 from tests.partition_worker.engine.preemption.clusters import cluster, question
 from tests.trial import Trial
@@ -54,12 +55,44 @@ def test_an_entry_says_who_for_whom_and_what_was_lost() -> None:
     )
 
 
-def test_the_queue_that_lost_may_not_strike_back() -> None:
+def test_the_queue_that_lost_takes_something_back_after_its_preemption_delay() -> None:
     trial = cluster(QUEUES, *PARTS)
     ledger, loser, winner = taken(trial), trial.queue("root.a"), trial.queue("root.b")
-    assert ledger.protected(trial.now + 11, loser, {"memory": 1}) == {"root.b"}
-    assert ledger.protected(trial.now + 11, winner, {"memory": 1}) == frozenset()
-    assert ledger.protected(trial.now + 311, loser, {"memory": 1}) == frozenset()
+    assert ledger.protected(trial.now + 11, loser, {"memory": 1}) == {"root.b": PREEMPTION_DELAY_S - 0.5}
+    assert ledger.protected(trial.now + 11, winner, {"memory": 1}) == {}
+    assert ledger.protected(trial.now + 10.5 + PREEMPTION_DELAY_S, loser, {"memory": 1}) == {}
+
+
+def test_once_two_queues_have_traded_places_their_cooldowns_count() -> None:
+    queues = "root.a preemption.delay=1s preemption.cooldown=20s; root.b preemption.delay=2s preemption.cooldown=50s"
+    trial = cluster(queues, "n1 memory=4", "root.a r1 n1 memory=1", "root.b r2 n1 memory=1")
+    ledger, a, b = trial.partition.preemptions, trial.queue("root.a"), trial.queue("root.b")
+    asks_of = {name: question(trial, f"{name} ask-{name} memory=1") for name in ("root.a", "root.b")}
+
+    def take(winner: str, victim: str, at: float) -> None:
+        ledger.record(trial.now + at, asks_of[winner], trial.node("n1"), [trial.partition.allocations[victim]])
+
+    def left(queue: Queue, at: float) -> list[float]:
+        return list(ledger.protected(trial.now + at, queue, {"memory": 1}).values())
+
+    take("root.b", "r1", 0.0)
+    assert left(a, 0.5) == [0.5]
+    take("root.a", "r2", 1.0)
+    assert (left(a, 1.0), left(b, 1.0)) == ([], [50.0])
+    take("root.b", "r1", 51.0)
+    assert (left(a, 51.0), left(b, 51.0)) == ([100.0], []), "twice as long as that of the other one"
+
+
+def test_a_queue_that_has_lost_its_guarantee_has_it_back_after_the_delay() -> None:
+    """What it had was larger than what the other one asked for, and that one has taken the rest as well."""
+    queues = "root.a guaranteed=memory:4 preemption.delay=1s; root.b guaranteed=memory:6 preemption.delay=1s"
+    trial = Trial(queues).does(nodes("n1 memory=10"), apps("a root.a", "b root.b"))
+    trial.does(asks("b b1 memory=10 victim"), asks("a a1 memory=4 preemptor victim", "a a2 memory=6 victim")).waits(2)
+    trial.does(released("b b1 type=PREEMPTED_BY_SCHEDULER"))
+    assert trial.running == ["a1 on n1", "a2 on n1"]
+    trial.told()
+    trial.does(asks("b b2 memory=6 preemptor victim")).waits(2)
+    assert [line.split()[0] for line in trial.told() if "PREEMPTED" in line] == ["a2"]
 
 
 HALVES = "root.a guaranteed=memory:10; root.b guaranteed=memory:10"
@@ -140,11 +173,25 @@ def test_of_very_many_victims_the_first_are_named_and_all_are_counted() -> None:
 
 # Preemption cooldown and guarantee deficit ---------------------------------------------------------------------------
 
+
+def win(
+    cooldowns: PreemptionCooldowns,
+    winner: str,
+    loser: str,
+    now: float,
+    *,
+    first_s: float = COOL_DOWN_S,
+    is_quarrel: bool = True,
+) -> None:
+    """By default, the first cooldown is as long as that of two that trade places."""
+    cooldowns.record_win(winner, loser, now, first_s=first_s, again_s=COOL_DOWN_S, is_quarrel=is_quarrel)
+
+
 EVERY_S = 15.0
 """How often a queue tries again that may take nothing."""
 
 
-def rounds(queues: list[str], *, days: float) -> list[float]:
+def rounds(queues: list[str], *, days: float, first_s: float) -> list[float]:
     """When something is taken if each of these queues takes from the next as soon as it may, the last from the first,
     and so on for ever.
     """
@@ -155,132 +202,151 @@ def rounds(queues: list[str], *, days: float) -> list[float]:
         if holder in cooldowns.winners_over(claimant, now):
             now += EVERY_S
         else:
-            cooldowns.record_win(claimant, holder, now)
+            win(cooldowns, claimant, holder, now, first_s=first_s)
             taken.append(now)
     return taken
 
 
 def test_whoever_lost_takes_nothing_from_the_winner_until_the_cooldown_is_over() -> None:
     cooldowns = PreemptionCooldowns()
-    cooldowns.record_win("a", "b", 0.0)
-    assert cooldowns.winners_over("b", COOL_DOWN_S - 1) == {"a"}
-    assert cooldowns.winners_over("a", 0.0) == frozenset()
-    assert cooldowns.winners_over("b", COOL_DOWN_S) == frozenset()
+    win(cooldowns, "a", "b", 0.0)
+    assert cooldowns.winners_over("b", COOL_DOWN_S - 1) == {"a": 1.0}
+    assert cooldowns.winners_over("a", 0.0) == {}
+    assert cooldowns.winners_over("b", COOL_DOWN_S) == {}
 
 
 def test_the_winner_may_take_more_and_renews_the_cooldown_without_doubling_it() -> None:
     cooldowns = PreemptionCooldowns()
     for second in range(100):
-        cooldowns.record_win("a", "b", float(second))
-    assert cooldowns.winners_over("b", 99 + COOL_DOWN_S - 1) == {"a"}
-    assert cooldowns.winners_over("b", 99 + COOL_DOWN_S) == frozenset()
+        win(cooldowns, "a", "b", float(second))
+    assert set(cooldowns.winners_over("b", 99 + COOL_DOWN_S - 1)) == {"a"}
+    assert cooldowns.winners_over("b", 99 + COOL_DOWN_S) == {}
 
 
 def test_a_winner_over_a_winner_is_a_winner() -> None:
     """Or three queues could go round in a circle."""
     cooldowns = PreemptionCooldowns()
-    cooldowns.record_win("a", "b", 0.0)
-    cooldowns.record_win("b", "c", 100.0)
-    assert cooldowns.winners_over("c", 200.0) == {"a", "b"}
-    assert cooldowns.winners_over("c", COOL_DOWN_S) == {"b"}  # the first is over
+    win(cooldowns, "a", "b", 0.0)
+    win(cooldowns, "b", "c", 100.0)
+    assert set(cooldowns.winners_over("c", 200.0)) == {"a", "b"}
+    assert set(cooldowns.winners_over("c", COOL_DOWN_S)) == {"b"}  # the first is over
+
+
+def test_what_was_lost_may_be_taken_back_after_the_first_cooldown_which_may_be_short() -> None:
+    cooldowns = PreemptionCooldowns()
+    win(cooldowns, "a", "b", 0.0, first_s=1.0)
+    assert cooldowns.winners_over("b", 0.5) == {"a": 0.5}
+    assert cooldowns.winners_over("b", 1.0) == {}
+
+
+@pytest.mark.parametrize("is_quarrel", [False, True])
+def test_whoever_closes_a_circle_is_safe_for_longer(is_quarrel: bool) -> None:
+    cooldowns = PreemptionCooldowns()
+    for number, (winner, loser) in enumerate(("ab", "bc", "ca")):
+        win(cooldowns, winner, loser, 10.0 * number, first_s=1.0, is_quarrel=is_quarrel)
+    assert cooldowns.winners_over("a", 20.0) == {"c": COOL_DOWN_S}
+    win(cooldowns, "a", "b", 20.0, first_s=1.0, is_quarrel=is_quarrel)
+    assert cooldowns.winners_over("b", 20.0) == {"a": COOL_DOWN_S, "c": COOL_DOWN_S}
 
 
 def test_striking_back_after_the_cooldown_makes_a_longer_one() -> None:
     cooldowns = PreemptionCooldowns()
-    cooldowns.record_win("a", "b", 0.0)
-    cooldowns.record_win("b", "a", 1000.0)
-    assert cooldowns.winners_over("a", 1000 + 2 * COOL_DOWN_S - 1) == {"b"}
-    assert cooldowns.winners_over("a", 1000 + 2 * COOL_DOWN_S) == frozenset()
+    win(cooldowns, "a", "b", 0.0)
+    win(cooldowns, "b", "a", 1000.0)
+    assert set(cooldowns.winners_over("a", 1000 + 2 * COOL_DOWN_S - 1)) == {"b"}
+    assert cooldowns.winners_over("a", 1000 + 2 * COOL_DOWN_S) == {}
 
 
 def test_striking_back_without_a_quarrel_does_not() -> None:
     cooldowns = PreemptionCooldowns()
-    cooldowns.record_win("a", "b", 0.0)
-    cooldowns.record_win("b", "a", 1000.0, is_quarrel=False)
-    assert cooldowns.winners_over("a", 1000 + COOL_DOWN_S) == frozenset()
+    win(cooldowns, "a", "b", 0.0)
+    win(cooldowns, "b", "a", 1000.0, is_quarrel=False)
+    assert cooldowns.winners_over("a", 1000 + COOL_DOWN_S) == {}
 
 
 def test_who_has_no_quarrel_need_not_respect_the_cooldown_of_one_for_longer() -> None:
     cooldowns = PreemptionCooldowns()
-    cooldowns.record_win("a", "b", 0.0)
-    cooldowns.record_win("b", "a", 1000.0)
-    assert cooldowns.winners_over("a", 1000 + COOL_DOWN_S - 1, is_quarrel=False) == {"b"}
-    assert cooldowns.winners_over("a", 1000 + COOL_DOWN_S, is_quarrel=False) == frozenset()
-    assert cooldowns.winners_over("a", 1000 + COOL_DOWN_S) == {"b"}
+    win(cooldowns, "a", "b", 0.0)
+    win(cooldowns, "b", "a", 1000.0)
+    assert set(cooldowns.winners_over("a", 1000 + COOL_DOWN_S - 1, at_most_s=COOL_DOWN_S)) == {"b"}
+    assert cooldowns.winners_over("a", 1000 + COOL_DOWN_S, at_most_s=COOL_DOWN_S) == {}
+    assert set(cooldowns.winners_over("a", 1000 + COOL_DOWN_S)) == {"b"}
 
 
 def test_so_does_closing_a_longer_circle() -> None:
     """Twice the shortest on the way, of the ways the one where that is longest."""
     cooldowns = PreemptionCooldowns()
-    cooldowns.record_win("a", "b", 0.0)
-    cooldowns.record_win("b", "c", 0.0)
+    win(cooldowns, "a", "b", 0.0)
+    win(cooldowns, "b", "c", 0.0)
     for winner, loser in ("ad", "da", "ad", "dc", "cd", "dc"):
-        cooldowns.record_win(winner, loser, 0.0)  # the last of each pair with 4 times the first cooldown
-    cooldowns.record_win("c", "a", 0.0)  # over b it would be 2 times, over d it is 8 times
-    assert cooldowns.winners_over("a", 8 * COOL_DOWN_S - 1) == {"c"}
-    assert cooldowns.winners_over("a", 8 * COOL_DOWN_S) == frozenset()
+        win(cooldowns, winner, loser, 0.0)  # the last of each pair with 4 times the first cooldown
+    win(cooldowns, "c", "a", 0.0)  # over b it would be 2 times, over d it is 8 times
+    assert set(cooldowns.winners_over("a", 8 * COOL_DOWN_S - 1)) == {"c"}
+    assert cooldowns.winners_over("a", 8 * COOL_DOWN_S) == {}
 
 
-def test_quarrels_become_slower_and_slower_up_to_a_day() -> None:
+@pytest.mark.parametrize("first_s", [1.0, COOL_DOWN_S])
+def test_quarrels_become_slower_and_slower_up_to_a_day(first_s: float) -> None:
     for count in (2, 3, 5):
-        taken = rounds([f"q{number}" for number in range(count)], days=10)
+        taken = rounds([f"q{number}" for number in range(count)], days=10, first_s=first_s)
         laps = [taken[index + count - 1] - taken[index] for index in range(len(taken) - count + 1)]
         assert all(later >= earlier - count * EVERY_S for earlier, later in zip(laps, laps[count:], strict=False))
-        assert laps[0] >= COOL_DOWN_S
+        assert laps[0] >= first_s
+        assert laps[count] >= COOL_DOWN_S
         assert COOL_DOWN_MAX_S <= laps[-1] <= COOL_DOWN_MAX_S + EVERY_S
         assert len(taken) < 40 * count
 
 
 def test_a_pair_that_keeps_quiet_is_forgotten() -> None:
     cooldowns = PreemptionCooldowns()
-    cooldowns.record_win("a", "b", 0.0)
-    cooldowns.record_win("b", "a", COOL_DOWN_S + QUIET_S)  # a first one
-    assert cooldowns.winners_over("a", COOL_DOWN_S + QUIET_S + COOL_DOWN_S) == frozenset()
+    win(cooldowns, "a", "b", 0.0)
+    win(cooldowns, "b", "a", COOL_DOWN_S + QUIET_S)  # a first one
+    assert cooldowns.winners_over("a", COOL_DOWN_S + QUIET_S + COOL_DOWN_S) == {}
     assert len(cooldowns.wins) == 1
-    cooldowns.record_win("a", "b", COOL_DOWN_S + QUIET_S + COOL_DOWN_S + QUIET_S - 1)  # not quiet for long enough
+    win(cooldowns, "a", "b", COOL_DOWN_S + QUIET_S + COOL_DOWN_S + QUIET_S - 1)  # not quiet for long enough
     assert len(cooldowns.wins) == 2
-    assert cooldowns.winners_over("b", 2 * QUIET_S + 3.5 * COOL_DOWN_S) == {"a"}
+    assert set(cooldowns.winners_over("b", 2 * QUIET_S + 3.5 * COOL_DOWN_S)) == {"a"}
 
 
 def test_a_long_quarrel_is_remembered_for_as_long_as_its_cooldown() -> None:
     cooldowns, now = PreemptionCooldowns(), 0.0
     for number in range(6):  # the last cooldown is 32 times the first, 9600 s
-        cooldowns.record_win(*("ab" if number % 2 == 0 else "ba"), now)
+        win(cooldowns, *("ab" if number % 2 == 0 else "ba"), now)
         now += COOL_DOWN_S * 2**number
-    cooldowns.record_win("a", "b", now + 9_000.0)
-    assert cooldowns.winners_over("b", now + 9_000.0 + 64 * COOL_DOWN_S - 1) == {"a"}
+    win(cooldowns, "a", "b", now + 9_000.0)
+    assert set(cooldowns.winners_over("b", now + 9_000.0 + 64 * COOL_DOWN_S - 1)) == {"a"}
     again = now + 9_000.0 + 64 * COOL_DOWN_S * 2
-    cooldowns.record_win("b", "a", again)
-    assert cooldowns.winners_over("a", again + COOL_DOWN_S) == frozenset()
+    win(cooldowns, "b", "a", again)
+    assert cooldowns.winners_over("a", again + COOL_DOWN_S) == {}
 
 
 def test_a_pair_is_forgotten_in_its_time_even_if_an_older_one_is_not() -> None:
     cooldowns = PreemptionCooldowns()
     for number in range(6):
-        cooldowns.record_win(*("xy" if number % 2 == 0 else "yx"), 0.0)
+        win(cooldowns, *("xy" if number % 2 == 0 else "yx"), 0.0)
     for winner, loser in ("ab", "ba", "ab"):
-        cooldowns.record_win(winner, loser, 0.0)
+        win(cooldowns, winner, loser, 0.0)
     later = 4 * COOL_DOWN_S + QUIET_S
-    cooldowns.record_win("a", "b", later)
-    assert cooldowns.winners_over("b", later + COOL_DOWN_S - 1) == {"a"}
-    assert cooldowns.winners_over("b", later + COOL_DOWN_S) == frozenset()
+    win(cooldowns, "a", "b", later)
+    assert set(cooldowns.winners_over("b", later + COOL_DOWN_S - 1)) == {"a"}
+    assert cooldowns.winners_over("b", later + COOL_DOWN_S) == {}
 
 
 def test_the_pair_whose_last_preemption_is_the_longest_ago_is_forgotten_first() -> None:
     cooldowns = PreemptionCooldowns()
-    cooldowns.record_win("a", "b", 0.0)
-    cooldowns.record_win("c", "d", 0.0)
-    cooldowns.record_win("a", "b", 1.0)
+    win(cooldowns, "a", "b", 0.0)
+    win(cooldowns, "c", "d", 0.0)
+    win(cooldowns, "a", "b", 1.0)
     for number in range(PAIRS_MAX - 1):
-        cooldowns.record_win(f"w{number}", f"l{number}", 2.0)
+        win(cooldowns, f"w{number}", f"l{number}", 2.0)
     assert len(cooldowns.wins) == PAIRS_MAX
-    assert cooldowns.winners_over("b", 3.0) == {"a"}
-    assert cooldowns.winners_over("d", 3.0) == frozenset()
+    assert set(cooldowns.winners_over("b", 3.0)) == {"a"}
+    assert cooldowns.winners_over("d", 3.0) == {}
 
 
 def test_a_queue_has_no_quarrel_with_itself() -> None:
     cooldowns = PreemptionCooldowns()
-    cooldowns.record_win("a", "a", 0.0)
+    win(cooldowns, "a", "a", 0.0)
     assert len(cooldowns.wins) == 0
 
 
@@ -294,7 +360,7 @@ def test_fresh_wins_never_make_a_circle() -> None:
             now += rng.choice((0.0, 1.0, 100.0, 400.0, 3000.0))
             claimant, holder = rng.sample(queues, 2)
             if holder not in cooldowns.winners_over(claimant, now):
-                cooldowns.record_win(claimant, holder, now)
+                win(cooldowns, claimant, holder, now, first_s=rng.choice((1.0, 50.0, COOL_DOWN_S)))
             above = {queue: cooldowns.winners_over(queue, now) for queue in queues}
             assert not any(one in above[other] for one in queues for other in above[one]), (seed, above)
 

@@ -117,9 +117,9 @@ def test_an_ask_that_lost_its_room_in_an_earlier_build_may_preempt_again() -> No
 
 def test_dropped_cooldowns_are_named_once() -> None:
     cooldowns = PreemptionCooldowns()
-    cooldowns.record_win("root.a", "root.b", 0.0)
+    cooldowns.record_win("root.a", "root.b", 0.0, first_s=300.0, again_s=300.0)
     assert list(cooldowns.drain_changed()) == [("root.a", "root.b")]
-    cooldowns.record_win("root.c", "root.d", 10 * QUIET_S)
+    cooldowns.record_win("root.c", "root.d", 10 * QUIET_S, first_s=300.0, again_s=300.0)
     assert list(cooldowns.drain_changed()) == [("root.a", "root.b"), ("root.c", "root.d")]
     assert list(cooldowns.drain_changed()) == []
 

@@ -1,5 +1,7 @@
 import doctest
 
+import pytest
+
 from common.reasons import Reason
 from common.rest_explain import CheckView, ExplanationView
 from partition_worker.engine.explain import checks, remedies
@@ -353,6 +355,17 @@ def test_preemption_beyond_a_fence() -> None:
     trial.does(TEN, apps("app-1 root.a", "app-2 root.p.b"), asks("app-1 a1 memory=8 victim"))
     trial.does(asks("app-2 b1 memory=5 preemptor")).waits(2)
     assert preemption_of(trial, "b1")[0] == "preemption-fence"
+
+
+@pytest.mark.tampers
+def test_preemption_from_a_queue_that_a_cooldown_protects() -> None:
+    trial = Trial("root.a; root.b guaranteed=memory:6 preemption.delay=1s")
+    trial.does(TEN, apps("app-1 root.a", "app-2 root.b"), asks("app-1 a1 memory=8 victim"))
+    trial.partition.preemptions.cooldowns.record_win("root.a", "root.b", trial.now, first_s=90.0, again_s=300.0)
+    trial.does(asks("app-2 b1 memory=5 preemptor")).waits(2)
+    code, text = preemption_of(trial, "b1")
+    assert code == "preemption-cooldown"
+    assert text.endswith("preempted from this one a short while ago; the first cooldown ends in 1 min 28 s")
 
 
 def test_preemption_of_higher_priorities_and_disabled_queues() -> None:

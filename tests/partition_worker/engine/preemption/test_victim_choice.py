@@ -200,7 +200,7 @@ def test_a_queue_that_lost_takes_nothing_back_while_the_cooldown_lasts() -> None
         "root.a guaranteed=memory:4; root.b guaranteed=memory:2; root.c",
         *("n1 memory=6", "root.c r1 n1 memory=1", "root.c r2 n1 memory=1", "root.b r3 n1 memory=4"),
     )
-    trial.partition.preemptions.cooldowns.record_win("root.b", "root.a", trial.now)
+    trial.partition.preemptions.cooldowns.record_win("root.b", "root.a", trial.now, first_s=300.0, again_s=300.0)
     assert victims(trial, "root.a ask memory=2") == ["r2", "r1"]
     trial.now += 300
     trial.partition.step(trial.now, 0)
