@@ -304,7 +304,10 @@ class UnschedulableAsks:
             ] = at
         buckets = self.buckets_of[application.rank] = []
         for one, search_at in keys.items():
+            is_new = search_at is None and one not in self.buckets
             bucket = self._bucket(one, account)
+            if is_new:  # all that is in it was tried just now
+                self.buckets[one].failed_round = retry_round
             bucket.applications.put(application, key)
             bucket.update_place()
             buckets.append(bucket)

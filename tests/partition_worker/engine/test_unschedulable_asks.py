@@ -165,6 +165,14 @@ def test_without_room_on_nodes_what_comes_free_for_many_users_is_not_passed_to_a
     assert len(seen) < 40, seen
 
 
+def test_asks_for_several_full_required_nodes_are_tried_once_although_each_might_preempt() -> None:
+    """Not for ever in turn: that their victims are too important only an attempt finds out."""
+    trial = Trial("root.a; root.b").does(nodes("n1 memory=10", "n2 memory=10"), apps("app-1 root.a", "app-2 root.b"))
+    trial.does(asks("app-1 a1 memory=10 priority=9", "app-1 a2 memory=10 priority=9"))
+    trial.does(asks("app-2 d1 memory=5 required=n1", "app-2 d2 memory=6 required=n2"))
+    assert trial.running == ["a1 on n1", "a2 on n2"]
+
+
 def test_nothing_stays_behind_when_what_was_aside_goes() -> None:
     one = trial(BOTH, "user=ann groups=dev", "user=bob groups=dev", "user=eve")
     one.does(*(released(f"app-{number}") for number in range(3)))
