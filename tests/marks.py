@@ -29,6 +29,7 @@ READERS: Final = ("recording.py", "restoring.py")
 REDUNDANT: Final = frozenset(
     {
         ("ledger.py", "move"),
+        ("lifecycle.py", "update_after_release"),
         ("lifecycle.py", "update_after_placeholder"),
         ("lifecycle.py", "update_after_removal_of_all"),
         ("lifecycle.py", "leave_queue"),

@@ -14,7 +14,8 @@ headroom. `ledger.py` does the accounting.
 Timeouts:
 
     placeholder timeout, application running       release the remaining placeholders
-    placeholder timeout, gang incomplete           a soft gang continues without placeholders, a hard one fails
+    placeholder timeout, gang incomplete           a soft gang continues without placeholders, a hard one fails; also if
+                                                   its only placeholder was replaced by a real allocation
     application completes with placeholders left   release them; it has completed when the last one is gone
 """
 
@@ -23,7 +24,7 @@ from typing import Final
 
 from common import event_codes, rm_messages
 from common.messages import Resources
-from common.resources import fits, is_positive, is_zero, permits, text, tightest
+from common.resources import covers, fits, is_positive, is_zero, permits, plus, text, tightest, total_of
 from partition_worker.engine import events, ledger, lifecycle
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import ACTIVE, LINGER_S, PLACEHOLDER_TIMEOUT_S, AppEvent, Application, AppState
@@ -193,10 +194,25 @@ def handle_state_timeout(state: PartitionState, application: Application) -> Non
 
 def handle_placeholder_timeout(state: PartitionState, application: Application) -> None:
     """The placeholder timeout of an application expired."""
+    if _is_complete(application):
+        lifecycle.fire(state, application, AppEvent.RUN)
     if application.state is AppState.COMPLETING or application.state in ACTIVE:
         release_placeholders(state, application, _list_unreleased(application), ALLOCATED)
     else:
         _give_up(state, application)
+
+
+def _is_complete(application: Application) -> bool:
+    """Whether an accepted gang had all its placeholders, some of which were replaced before the last one was placed."""
+    replaced = total_of(
+        {kind: amount * group.replaced for kind, amount in group.minimum.items()}
+        for group in application.task_groups.values()
+    )
+    return (
+        application.state is AppState.ACCEPTED
+        and not is_zero(replaced)
+        and covers(plus(replaced, application.allocated_placeholder), application.placeholder_ask)
+    )
 
 
 def _list_unreleased(application: Application) -> list[Allocation]:

@@ -86,6 +86,9 @@ def update_after_release(state: PartitionState, application: Application) -> Non
     it is failing and empty.
     """
     if application.state is not AppState.FAILING:
+        if not (application.allocations or application.swapping):  # a gang that holds nothing has no timeout
+            state.timers.stop(application, "placeholders")
+            state.changes.applications[application.rank] = application
         _complete_if_done(state, application)
     elif not application.allocations:
         fire(state, application, AppEvent.FAIL)
@@ -94,10 +97,14 @@ def update_after_release(state: PartitionState, application: Application) -> Non
 def update_after_placeholder(state: PartitionState, application: Application) -> None:
     """After a placeholder ended: apply what waited for the last one. A gang of one placeholder completes here and runs
     again when its real ask replaces the placeholder.
+
+    The timeout of a hard gang that has not started continues while something real runs: the gang is not complete.
     """
     if not is_zero(application.allocated_placeholder):
         return
-    state.timers.stop(application, "placeholders")
+    runs_incomplete = application.state is AppState.ACCEPTED and bool(application.allocations or application.swapping)
+    if not runs_incomplete or application.gang_style != "Hard":
+        state.timers.stop(application, "placeholders")
     state.changes.applications[application.rank] = application
     if application.state is AppState.RESUMING:
         fire(state, application, AppEvent.RUN)
@@ -137,6 +144,8 @@ def _apply_entry(state: PartitionState, application: Application, before: AppSta
         application.started_ns = at_ns
         application.queue.add_running(1)
         application.queue.discount_allocating(application.application_id)
+        if is_zero(application.allocated_placeholder):
+            state.timers.stop(application, "placeholders")
     elif after is AppState.COMPLETING:
         if not is_zero(application.allocated_placeholder):  # it may run again without a check
             application.queue.count_allocating(application.application_id)

@@ -4,6 +4,7 @@ Not here: what the generator avoids altogether, such as keys that two applicatio
 """
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ class Known:
     why: str
     explains: Callable[[str], bool]
     step: Callable[[str, Item], bool]
+    has_consequences: bool = False
+    """Whether everything differs in the records after such a difference, and in its own."""
 
 
 def _is_usage(line: str) -> bool:
@@ -64,6 +67,16 @@ def _resizes(name: str, body: Item) -> bool:
     return name == "asks" and any("tags" not in item for item in body["items"])
 
 
+def _is_late_refusal(line: str) -> bool:
+    """Asks that only this system refuses."""
+    found = re.search(r"/rms/rm-1/rejectedAsks: expected (\[.*\]), got (\[.*\])$", line)
+    return found is not None and set(json.loads(found[1])) < set(json.loads(found[2]))
+
+
+def _submits_hard_gang(name: str, body: Item) -> bool:
+    return name == "apps" and any(app.get("gangStyle") == "Hard" for app in body.get("add", []))
+
+
 def _removes_application(name: str, body: Item) -> bool:
     return name == "apps" and bool(body.get("remove"))
 
@@ -81,6 +94,12 @@ KNOWN: Final = (
         lambda name, body: name == "apps",
     ),
     Known(
+        "a hard gang that timed out, and waits for the RM to confirm releases, takes new asks",
+        _is_late_refusal,
+        _submits_hard_gang,
+        has_consequences=True,
+    ),
+    Known(
         "an application that is removed while it only asks is told to have Completed as well",
         lambda line: _is_completed_left_out(line) or _is_completed_shown(line),
         _removes_application,
@@ -93,4 +112,13 @@ def unexplained(steps: list[Item], found: Iterable[str]) -> list[str]:
     apply = [
         known for known in KNOWN if any(known.step(name, body) for step in steps for name, body in step.items() if body)
     ]
-    return [line for line in found if not any(known.explains(line) for known in apply)]
+    lines = list(found)
+    causes = [line for line in lines if any(known.has_consequences and known.explains(line) for known in apply)]
+    end = min((_record_of(line) for line in causes), default=math.inf)
+    return [line for line in lines if _record_of(line) < end and not any(known.explains(line) for known in apply)]
+
+
+def _record_of(line: str) -> int:
+    """The number of the record that a line is about; -1 for none."""
+    found = re.match(r"\[(\d+)\]", line)
+    return -1 if found is None else int(found[1])

@@ -68,6 +68,18 @@ def test_a_known_difference_counts_only_where_its_cause_is() -> None:
     assert unexplained(STEPS, [line]) == [line]
 
 
+def test_everything_differs_after_an_ask_that_only_one_system_takes() -> None:
+    refused = '[1]/rms/rm-1/rejectedAsks: expected [], got ["app-1-5"]'
+    before = "[0]/partitions/default/containers: expected 3, got 2"
+    lines = [before, "[1]/partitions/default/containers: expected 3, got 2", refused, "[2]/rms: expected 1, got null"]
+    submit: Item = {"apps": {"add": [{"id": "app-1", "gangStyle": "Hard"}]}}
+    assert unexplained([submit], lines) == [before]
+    assert unexplained([submit], [*lines, "ours breaks: alas"]) == [before, "ours breaks: alas"]
+    assert unexplained(STEPS, lines) == lines
+    taken = '[1]/rms/rm-1/rejectedAsks: expected ["app-1-5"], got []'
+    assert unexplained([submit], [taken]) == [taken]
+
+
 def test_a_known_difference_of_documents_counts_only_where_its_cause_is() -> None:
     line = '[5]//ws/v1/metrics/body/yunikorn_queue_app{queue="root.a",state="completed"}: expected 1.0, got null'
     assert unexplained([{"apps": {"remove": [{"id": "app-1"}]}}], [line]) == []

@@ -61,6 +61,8 @@ class PlainAsk:
 
 @dataclass
 class PlainGroup:
+    least: Resources
+    """Of the first placeholder."""
     count: int = 0
     replaced: int = 0
     timed_out: int = 0

@@ -6,7 +6,7 @@ does to them. Not here: what an RM says (`plain_updates.py`), and decisions (`pl
 
 from common.config.model import QueueConfig
 from tests.properties.plain_limits import PlainLimits
-from tests.properties.plain_model import PlainApp, PlainAsk, PlainNode, PlainQueue
+from tests.properties.plain_model import PlainApp, PlainAsk, PlainNode, PlainQueue, summed
 
 COMPLETING_S = 30.0
 RESERVATION_S = 7200.0
@@ -77,6 +77,8 @@ class PlainStates:
 
     def _placeholders_timed_out(self, app: PlainApp) -> None:
         app.times_out_at = None
+        if app.state == "Accepted" and self._had_all_placeholders(app):
+            self.fire(app, "run")
         if app.state in ("Running", "Completing"):
             self._let_go(app)
             return
@@ -90,6 +92,13 @@ class PlainStates:
             self.take_ask(ask)
             self.timed_out(app, ask)
         self.update_after_placeholder(app)
+
+    @staticmethod
+    def _had_all_placeholders(app: PlainApp) -> bool:
+        """Counting those that were replaced."""
+        groups = [group for group in app.task_groups.values() if group.replaced]
+        placed = summed([app.held, *(group.least for group in groups for _ in range(group.replaced))])
+        return bool(groups) and all(placed.get(kind, 0) >= amount for kind, amount in app.gang.items())
 
     def _let_go(self, app: PlainApp) -> None:
         for one in app.allocations:
@@ -105,6 +114,8 @@ class PlainStates:
         app.completes_at = self.now + COMPLETING_S if after == "Completing" else None
         if after == "Running" and app in app.queue.allocating:
             app.queue.allocating.remove(app)
+        if after == "Running" and not any(app.held.values()):
+            app.times_out_at = None
         if after == "Completing" and any(app.held.values()) and app not in app.queue.allocating:
             app.queue.allocating.append(app)
         if after in ("Completed", "Failed"):
@@ -125,7 +136,8 @@ class PlainStates:
         """Rule 7."""
         if app.held:
             return
-        app.times_out_at = None
+        if not (app.hard and app.state == "Accepted" and (app.allocations or app.swapping)):
+            app.times_out_at = None
         if app.state == "Failing":
             if not app.allocations:
                 self.fire(app, "fail")

@@ -169,7 +169,7 @@ class PlainUpdates(PlainStates):
             return
         ask = self._new_ask(app, message)
         if ask.placeholder:
-            app.task_groups.setdefault(ask.group, PlainGroup()).count += 1
+            app.task_groups.setdefault(ask.group, PlainGroup(ask.resources)).count += 1
         app.submitted = min(app.submitted, ask.created)
         if node is not None:
             ask.recovered = True
@@ -216,6 +216,8 @@ class PlainUpdates(PlainStates):
             if not app.allocations:
                 self.fire(app, "fail")
         else:
+            if not app.allocations and not app.swapping:
+                app.times_out_at = None
             self.complete_if_done(app)
 
     # Swaps ----------------------------------------------------------------------------------------------------------

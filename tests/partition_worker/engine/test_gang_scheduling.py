@@ -592,6 +592,45 @@ def test_a_hard_gang_has_no_use_for_its_swaps() -> None:
     assert one.does(released("app-1 p2 type=TIMEOUT")).told() == ["app-1 Failed"]
 
 
+def half_a_gang(style: str, *, other: int = 10) -> Trial:
+    """A gang of 20 that has room for one placeholder, which is replaced; nothing else is placed."""
+    one = Trial().does(nodes("n1 memory=10"), apps(f"app-1 root.a gang=memory:20 style={style} timeout=4000"))
+    one.does(asks("app-1 p1 memory=10 placeholder group=g"), asks(f"app-1 p2 memory={other} placeholder group=g"))
+    one.does(asks("app-1 r1 memory=10 group=g"))
+    one.waits(1).does(released("app-1 p1 type=PLACEHOLDER_REPLACED"))
+    assert (one.app("app-1").state, one.running) == (AppState.ACCEPTED, ["r1 on n1"])
+    one.told()
+    return one
+
+
+def test_a_hard_gang_whose_only_placeholder_was_replaced_times_out() -> None:
+    one = half_a_gang("Hard")
+    assert one.waits(2.9).told() == []
+    assert one.waits(0.1).told() == ["app-1 Failing", f"r1 released {LET_GO}", f"p2 released {NEVER_HAD}"]
+    assert one.does(released("app-1 r1 type=TIMEOUT")).told() == ["app-1 Failed"]
+
+
+def test_a_soft_gang_whose_only_placeholder_was_replaced_keeps_what_runs() -> None:
+    one = half_a_gang("Soft")
+    assert one.waits(1000).told() == []
+
+
+def test_a_gang_that_got_its_last_placeholder_after_the_first_was_replaced_is_complete() -> None:
+    one = half_a_gang("Hard").does(nodes("n2 memory=10"))
+    assert one.told() == ["node n2 accepted", "p2 on n2"]
+    assert one.waits(3).told() == ["app-1 Running", f"p2 released {LET_GO}"]
+
+
+def test_the_timeout_of_an_incomplete_gang_ends_with_its_last_allocation_and_when_it_runs() -> None:
+    one = half_a_gang("Hard", other=30)
+    one.does(released("app-1 r1"))
+    assert "placeholders" not in one.app("app-1").alarms
+    other = half_a_gang("Hard", other=30).does(nodes("n2 memory=9"))
+    other.does(asks("app-1 a1 memory=9"))
+    assert other.app("app-1").state is AppState.RUNNING
+    assert "placeholders" not in other.app("app-1").alarms
+
+
 def test_a_gang_that_runs_keeps_running_and_loses_what_it_did_not_use() -> None:
     one = submit_gang(size=20).does(asks("app-1 r1 memory=10 group=g"))
     one.told()
