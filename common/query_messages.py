@@ -59,8 +59,8 @@ class ProcessHealth(Part, frozen=True):
 class WorkerHealth(Struct):
     """The answer to the query `health`: the findings of an audit of the partition, and problems at this moment."""
 
-    scheduling_errors: int = 0
-    """Since the creation of the partition, so a failed check stays failed."""
+    rm_errors: dict[str, int] = {}
+    """Errors that the resource manager made in its asks and allocations within the last ten minutes, by cause."""
     negative: int = 0
     """How many of the total capacity and the root's allocated resources are negative."""
     inconsistent: bool = False

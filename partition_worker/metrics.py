@@ -141,7 +141,7 @@ def _scheduler(partition: Partition) -> Iterator[Family]:
         "counter",
         "Allocations announced to and releases confirmed for resource managers, rejected asks, and internal errors.",
         "state",
-        {"allocated": counters.allocated, "released": counters.released, "error": counters.errors}
+        {"allocated": counters.allocated, "released": counters.released, "error": counters.errors.total}
         | _used({"rejected": counters.rejected}),
     )
     submitted = {
@@ -339,6 +339,9 @@ _HELP: Final[Mapping[str, str]] = {
     "releases_ignored_total": "Releases by the resource manager without an effect, as the partition has no such "
     "application, ask or allocation. A few are normal, as both sides may end the same allocation. Investigate a rate "
     "that stays up: releases may go to the wrong partition.",
+    "rm_errors_total": "Rejected asks and allocations that a correct resource manager does not send, by cause: the "
+    "application is unknown or has ended, the node is unknown, there are no resources, or negative ones. Investigate a "
+    "rate that stays up.",
     "syncing": "Whether scheduling waits for a state sync of the resource manager. Investigate if it takes minutes.",
     "waiting_asks": "Asks that wait, by the reason that `yunishard explain` gives; `uncounted` beyond 20,000 groups of "
     "equal asks. A reason without asks has no series. Investigate the reason that grows.",
@@ -389,6 +392,8 @@ def collect_worker_families(
     yield from build_single_families(host.name, values)
     made = {kind: preemptions.made[kind] for kind in ("guaranteed", "quota", "required-node")}
     yield _build_family(host.name, "preemptions_total", made, "kind")
+    errors = {cause.value: count for cause, count in partition.counters.errors.counts.items()}
+    yield _build_family(host.name, "rm_errors_total", errors, "cause")
     outcomes = {"asked": verdicts.questions, "answered": verdicts.answers, "unanswered": verdicts.unanswered}
     yield _build_family(host.name, "predicate_questions_total", outcomes, "outcome")
     yield _build_family(host.name, "waiting_asks", count_waiting_asks(partition, now), "reason")

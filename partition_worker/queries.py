@@ -82,7 +82,7 @@ def answer_query(
             case "metrics":
                 found = Answer(status=OK, body=encode_metrics(partition))
             case "health":
-                found = answer_health(partition, journal_problem, poison, report_health())
+                found = answer_health(partition, now, journal_problem, poison, report_health())
             case _ if query.what in explanations.QUERIES:
                 found = explanations.answer_explanation(partition, query, now, stalls)
             case _:
@@ -174,17 +174,25 @@ class _Request:
     visible: Visibility
 
 
-def answer_health(partition: Partition, journal_problem: str, poison: str, process: ProcessHealth) -> Answer:
+def answer_health(
+    partition: Partition, now: float, journal_problem: str, poison: str, process: ProcessHealth
+) -> Answer:
     """Answer the query `health`; `poison` is the reason of a recently quarantined message."""
-    syncing, health = partition.report is not None, partition.auditor.health
-    health = replace(health, syncing=syncing, journal_problem=journal_problem, poison=poison, process=process)
+    health = replace(
+        partition.auditor.health,
+        rm_errors=partition.counters.errors.count_recent(now),
+        syncing=partition.report is not None,
+        journal_problem=journal_problem,
+        poison=poison,
+        process=process,
+    )
     return Answer(status=OK, body=encode(health))
 
 
 def answer_partition_query(partition: Partition, rm: str, query: Query) -> Answer:
     """Answer a query: status 200 and a JSON document, or an error status and a text."""
     if query.what == "health":
-        return answer_health(partition, "", "", ProcessHealth())
+        return answer_health(partition, partition.now, "", "", ProcessHealth())
     answer = _QUERIES.get(query.what)
     if answer is None:
         return Answer(status=400, body=f"unknown question {query.what!r}".encode())

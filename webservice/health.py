@@ -124,7 +124,7 @@ _CHECKS: Final = (
     _Check(
         "Scheduling errors",
         "Check for scheduling error entries in metrics",
-        "Read the log of the worker; the check succeeds again once the partition's worker restarts",
+        "Read the reasons of the rejections in the log of the resource manager",
     ),
     _Check(
         "Failed nodes",
@@ -254,7 +254,6 @@ def _diagnose(
     found: Sequence[tuple[str, WorkerHealth]], problems: SystemProblems, show: Callable[[str], str]
 ) -> list[tuple[str, bool]]:
     """The diagnosis of each check, and whether it failed. A disconnected RM is not a failure."""
-    errors = sum(one.scheduling_errors for _, one in found)
     ratios = " ".join(f"{one.reservations / one.nodes:.6f}" if one.nodes else "NaN" for _, one in found)
     on_nodes = _collect_names(found, lambda one: [*map(show, one.orphans_on_nodes)])
     of_applications = _collect_names(found, lambda one: [*map(show, one.orphans_of_applications)])
@@ -271,7 +270,7 @@ def _diagnose(
     ]
     poison = [f"{name}: {show(one.poison)}" for name, one in found if one.poison]
     return [
-        (f"There were {errors} scheduling errors logged in the metrics", errors > 0),
+        _diagnose_errors(found),
         _diagnose_failed_nodes(known.managers),
         _report("Partitions with negative resources", [name for name, one in found for _ in range(one.negative)]),
         _report("Nodes with negative resources", _collect_names(found, lambda one: one.negative_nodes)),
@@ -320,6 +319,16 @@ def _shorten(names: Sequence[str]) -> list[str]:
     """The first PROCESSES_MAX names and the number of the others."""
     more = len(names) - PROCESSES_MAX
     return [*names[:PROCESSES_MAX], *([f"and {more} more processes"] if more > 0 else [])]
+
+
+def _diagnose_errors(found: Sequence[tuple[str, WorkerHealth]]) -> tuple[str, bool]:
+    """The errors that resource managers made lately. They are shown, and no failure of the scheduler."""
+    total = sum(sum(one.rm_errors.values()) for _, one in found)
+    text = f"There were {total} scheduling errors logged in the metrics"
+    if not total:
+        return text, False
+    by = [f"{name}: {number} {cause}" for name, one in found for cause, number in one.rm_errors.items()]
+    return f"{text}, by resource managers within the last 10 minutes: {_quote(by)}", False
 
 
 def _diagnose_failed_nodes(managers: Sequence[ManagerEntry]) -> tuple[str, bool]:

@@ -16,6 +16,7 @@ from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.predicates.evaluation import NODE_SCOPE, PARTITION_SCOPE, SCOPE
 from partition_worker.engine.predicates.verdicts import DEADLINE_S, Keys, Pair
 from partition_worker.engine.preemption.quota_enforcement import start_quota_timers
+from partition_worker.engine.rm_errors import RmError
 from partition_worker.engine.state import IgnoredRelease, PartitionState, find_text_objection
 from partition_worker.engine.user_resolution import HELD_MAX
 
@@ -26,10 +27,10 @@ _CONFIRMATIONS = frozenset({rm_messages.TIMEOUT, rm_messages.PREEMPTED_BY_SCHEDU
 class _Refusal(Exception):
     """An ask or allocation is rejected; the text is the reason for the RM."""
 
-    def __init__(self, reason: str, *, counts: bool = False) -> None:
+    def __init__(self, reason: str, error: RmError | None = None) -> None:
         super().__init__(reason)
-        self.counts = counts
-        """Whether it counts as a scheduling error, which a correct RM does not cause."""
+        self.error = error
+        """The error that the RM made, if a correct RM does not cause this."""
 
 
 def handle(state: PartitionState, request: rm_messages.AllocationRequest) -> None:
@@ -39,7 +40,8 @@ def handle(state: PartitionState, request: rm_messages.AllocationRequest) -> Non
         try:
             _apply_allocation(state, message)
         except _Refusal as refusal:
-            state.counters.errors += refusal.counts
+            if refusal.error is not None:
+                state.counters.errors.count(refusal.error, state.now)
             rejected.append(
                 rm_messages.RejectedAllocation(
                     allocation_key=message.allocation_key,
@@ -68,7 +70,7 @@ def _apply_allocation(state: PartitionState, message: rm_messages.Allocation) ->
     application = state.applications.get(message.application_id)
     if application is None:
         if message.application_id not in state.pending_submissions:
-            raise _Refusal(f"failed to find application {message.application_id}", counts=True)
+            raise _Refusal(f"failed to find application {message.application_id}", RmError.UNKNOWN_APPLICATION)
         number = state.pending_submissions.hold_update(message)
         if not number:
             raise _Refusal(f"{HELD_MAX} asks and releases wait until users have been looked up: try again later")
@@ -78,11 +80,11 @@ def _apply_allocation(state: PartitionState, message: rm_messages.Allocation) ->
         raise _Refusal(f"application {message.application_id} is failing, it takes nothing more")
     node = state.nodes.get(message.node_id) if message.node_id else None
     if message.node_id and node is None:
-        raise _Refusal(f"failed to find node {message.node_id}", counts=True)
+        raise _Refusal(f"failed to find node {message.node_id}", RmError.UNKNOWN_NODE)
     if is_zero(message.resource_per_alloc):
-        raise _Refusal("allocation contains no resources", counts=True)
+        raise _Refusal("allocation contains no resources", RmError.NO_RESOURCES)
     if not is_positive(message.resource_per_alloc):
-        raise _Refusal("allocation contains negative resources", counts=True)
+        raise _Refusal("allocation contains negative resources", RmError.NEGATIVE_RESOURCES)
     known = application.find(message.allocation_key)
     if known is None:
         _add_new(state, application, message, node)

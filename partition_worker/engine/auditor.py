@@ -152,7 +152,6 @@ def check_objects(state: PartitionState, health: WorkerHealth) -> Iterator[Check
                 items = len(tracker.levels) + len(tracker.accounts)
                 yield _compare(event_codes.USERGROUP, what, tracker.name, items, _sum_tracker(tracker))
     nodes, root = state.nodes, state.tree.root
-    health.scheduling_errors = state.counters.errors
     health.negative = sum(_has_negative(amount) for amount in (root.allocated, nodes.total))
     health.inconsistent = not equal(nodes.total, total_of(node.capacity for node in nodes))
     health.nodes, health.reservations = len(nodes), len(state.reservation_index.by_rank)

@@ -38,6 +38,7 @@ from partition_worker.engine.preemption_log import Preemptions
 from partition_worker.engine.queues.tree import Tree
 from partition_worker.engine.ready_queues import Readiness, SwapCandidates
 from partition_worker.engine.reservation_index import ReservationIndex
+from partition_worker.engine.rm_errors import RmErrors
 from partition_worker.engine.sorted_items import Order
 from partition_worker.engine.user_limits import Usage
 from partition_worker.engine.user_resolution import PendingSubmissions, Users
@@ -287,7 +288,7 @@ class Counters:
     allocated: int = 0
     released: int = 0
     rejected: int = 0
-    errors: int = 0
+    errors: RmErrors = field(default_factory=RmErrors)
     submitted: int = 0
     refused: int = 0
     decommissioned: int = 0

@@ -37,6 +37,7 @@ LANDING: Final = "a page of links is at the root"
 NOT_KEPT: Final = "an application that ended counts against nothing any more"
 AT_ONCE: Final = "series that the reference makes with its first record of history are there at once"
 REMOVED: Final = "an application that is removed is in no state any more"
+OF_MANAGER: Final = "errors of a resource manager are named, and no failure of the scheduler"
 NOT_NEW: Final = "a rejected application never was a new one of its queue"
 NOT_TIMED: Final = "the engine reads no clock, and sorts nothing"
 RUNS: Final = "an application that runs is not told of as one that cannot, so there is one event less"
@@ -69,6 +70,12 @@ def _is_text(given: Document) -> bool:
     return isinstance(given, str) and bool(given.strip())
 
 
+def _names_errors(given: Document) -> bool:
+    """Whether it is YuniKorn's text, with whose errors they are."""
+    text = "There were 3 scheduling errors logged in the metrics, by resource managers within the last 10 minutes: ["
+    return isinstance(given, str) and given.startswith(text)
+
+
 def _anything(_given: Document) -> bool:
     return True
 
@@ -91,6 +98,8 @@ DELIBERATE: Final = (
         Deliberate("*-healthcheck", f"/body/HealthChecks/{number}", _is_check(name), OUR_OWN)
         for number, name in enumerate(OWN_CHECKS, 9)
     ),
+    Deliberate("unhealthy-healthcheck", "/body/HealthChecks/0/Succeeded", True, OF_MANAGER),
+    Deliberate("unhealthy-healthcheck", "/body/HealthChecks/0/DiagnosisMessage", _names_errors, OF_MANAGER),
     Deliberate("unhealthy-healthcheck", "/body/HealthChecks/?/NextStep", _is_text, OUR_OWN),
     *(Deliberate("main-err-notfound-root", path, _anything, LANDING) for path in ("/status", "/headers/vary", "/body")),
     Deliberate("updated-*", "*/root.retired/drainingApplications", 1, OUR_OWN),

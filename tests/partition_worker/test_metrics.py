@@ -19,6 +19,7 @@ from common.rm_messages import (
     NODE_DECOMMISSION,
     NODE_DRAIN,
     PREDICATES,
+    Allocation,
     AllocationRelease,
     AllocationReleasesRequest,
     AllocationRequest,
@@ -30,6 +31,7 @@ from partition_worker.engine import ledger
 from partition_worker.engine.administration import NotDone
 from partition_worker.engine.application import AppState
 from partition_worker.engine.partition import Partition
+from partition_worker.engine.rm_errors import RmError
 from partition_worker.metrics import SampleCache
 from partition_worker.partition_host import PartitionHost
 from partition_worker.rm_channel import UNKEPT_BYTES_MAX, OutboxBarrier
@@ -507,6 +509,17 @@ def test_questions_about_predicates_are_counted_by_what_came_of_them() -> None:
     bench.schedule()
     bench.worker.tick(NOW + 1)
     assert worker_samples(told(bench), "predicate_questions_total")[name, "unanswered"] == 1
+
+
+def test_errors_of_the_resource_manager_are_counted_by_cause() -> None:
+    bench = Bench()
+    bench.furnish()
+    name = bench.worker.name
+    assert set(worker_samples(told(bench), "rm_errors_total").values()) == {0}
+    bench.tell(AllocationRequest(allocations=[Allocation(allocation_key="k", application_id="unknown")]))
+    found = worker_samples(told(bench), "rm_errors_total")
+    assert {labels for labels, number in found.items() if number} == {(name, "unknown-application")}
+    assert len(found) == len(RmError)
 
 
 def test_releases_without_an_effect_are_counted() -> None:

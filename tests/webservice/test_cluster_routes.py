@@ -24,7 +24,7 @@ NODES = "/ws/v1/scheduler/node-utilizations"
 TWO = FakeLink(partition("rm-1"), partition("rm-2"))
 
 HEALTHY = {
-    "scheduling_errors": 0,
+    "rm_errors": {},
     "negative": 0,
     "inconsistent": False,
     "nodes": 1,

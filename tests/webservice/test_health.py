@@ -29,7 +29,7 @@ from webservice.history.queries import HistoryReader
 from webservice.views import RequestError
 
 SOUND: Final[dict[str, object]] = {
-    "scheduling_errors": 0,
+    "rm_errors": {},
     "negative": 0,
     "inconsistent": False,
     "nodes": 4,
@@ -244,7 +244,6 @@ def test_a_sound_system_shows_the_nine_checks_of_yunikorn_and_fifteen_more() -> 
 @pytest.mark.parametrize(
     ("more", "diagnosis"),
     [
-        ({"scheduling_errors": 3}, "There were 3 scheduling errors logged in the metrics"),
         ({"negative": 2}, 'Partitions with negative resources: ["rm-1_default" "rm-1_default"]'),
         ({"negative_nodes": ["n1", "n2"]}, 'Nodes with negative resources: ["n1" "n2"]'),
         ({"inconsistent": True}, 'Partitions with inconsistent data: ["rm-1_default"]'),
@@ -262,10 +261,20 @@ def test_each_check_can_fail_with_its_diagnosis(more: dict[str, object], diagnos
 
 def test_partitions_are_counted_together() -> None:
     told = diagnoses(
-        ("rm-1_a", answer(scheduling_errors=1)), ("rm-1_b", answer(scheduling_errors=2, nodes=0, reservations=0))
+        ("rm-1_a", answer(rm_errors={"unknown-node": 1})),
+        ("rm-1_b", answer(rm_errors={"unknown-application": 2, "no-resources": 1}, nodes=0, reservations=0)),
     )
-    assert told[0] == "There were 3 scheduling errors logged in the metrics"
+    assert told[0] == (
+        "There were 4 scheduling errors logged in the metrics, by resource managers within the last 10 minutes:"
+        ' ["rm-1_a: 1 unknown-node" "rm-1_b: 2 unknown-application" "rm-1_b: 1 no-resources"]'
+    )
     assert told[6] == "Reservation/node nr ratio: [0.750000 NaN]"
+
+
+def test_errors_of_resource_managers_are_no_failure() -> None:
+    shown = health_view([("rm-1_default", answer(rm_errors={"negative-resources": 7}))])
+    assert shown.Healthy
+    assert "7 negative-resources" in shown.HealthChecks[0].DiagnosisMessage
 
 
 def test_nodes_of_the_same_name_are_shown_with_their_partition() -> None:

@@ -23,19 +23,20 @@ def trial(queues: str = "root.a max=memory:10") -> Trial:
 
 
 @pytest.mark.parametrize(
-    ("words", "reason"),
+    ("words", "reason", "cause"),
     [
-        ("app-9 a1 memory=1", "failed to find application app-9"),
-        ("app-1 a1 memory=1 on=n9", "failed to find node n9"),
-        ("app-1 a1", "allocation contains no resources"),
-        ("app-1 a1 memory=0", "allocation contains no resources"),
-        ("app-1 a1 memory=1 gpu=-1", "allocation contains negative resources"),
+        ("app-9 a1 memory=1", "failed to find application app-9", "unknown-application"),
+        ("app-1 a1 memory=1 on=n9", "failed to find node n9", "unknown-node"),
+        ("app-1 a1", "allocation contains no resources", "no-resources"),
+        ("app-1 a1 memory=0", "allocation contains no resources", "no-resources"),
+        ("app-1 a1 memory=1 gpu=-1", "allocation contains negative resources", "negative-resources"),
     ],
 )
-def test_what_cannot_be_is_refused_and_counted(words: str, reason: str) -> None:
+def test_what_cannot_be_is_refused_and_counted(words: str, reason: str, cause: str) -> None:
     one = trial().does(asks(words))
     assert one.told() == [f"a1 rejected: {reason}"]
-    assert (one.partition.counters.errors, one.partition.counters.rejected) == (1, 1)
+    assert (one.partition.counters.errors.total, one.partition.counters.rejected) == (1, 1)
+    assert one.partition.counters.errors.count_recent(one.now) == {cause: 1}
     assert one.partition.allocations == {}
 
 

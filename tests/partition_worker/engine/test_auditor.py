@@ -188,10 +188,6 @@ def test_reservations_are_counted() -> None:
     assert found(one).reservations == len(one.partition.reservation_index.by_rank)
 
 
-def test_errors_of_updates_are_counted() -> None:
-    assert found(health_trial().does(asks("app-9 a1 memory=1"))).scheduling_errors == 1
-
-
 def test_negative_amounts_of_a_partition_are_counted() -> None:
     one = health_trial()
     one.queue("root").allocated["memory"] = -1

@@ -92,6 +92,6 @@ def test_counters_count_what_happened() -> None:
     one = Trial().does(nodes("n1 memory=10"), apps("app-1 root.a", "app-2 root.x"), asks("app-1 a1 memory=1"))
     one.does(asks("app-1 a2"), released("app-1 a1")).waits(30)
     counters = one.partition.counters
-    assert (counters.allocated, counters.released, counters.rejected, counters.errors) == (1, 1, 1, 1)
+    assert (counters.allocated, counters.released, counters.rejected, counters.errors.total) == (1, 1, 1, 1)
     assert (counters.submitted, counters.refused) == (2, 1)
     assert (counters.entries(AppState.ACCEPTED), counters.entries(AppState.COMPLETED)) == (1, 1)
