@@ -56,6 +56,24 @@ class NearMissView(View, frozen=True, kw_only=True):
     shortfall: int = 0
 
 
+class ReservationView(View, frozen=True, kw_only=True):
+    """A node that is reserved for an ask."""
+
+    node: str
+    application: str = ""
+    """The application of the ask; empty if the viewer may not see it."""
+    ask: str = ""
+    """The key of the ask; empty as above."""
+    until: int = 0
+    """When the reservation ends at the latest."""
+    text: str
+
+    @property
+    def ask_text(self) -> str:
+        """The words in `text` for the ask."""
+        return f"ask {self.ask} of {self.application}"
+
+
 class ChangeView(View, frozen=True, kw_only=True):
     """One change of a remedy."""
 
@@ -111,6 +129,8 @@ class ExplanationView(View, frozen=True, kw_only=True):
     nodes: dict[str, int] = field(default_factory=dict)
     """The number of nodes by code."""
     nearest: list[NearMissView] = field(default_factory=list)
+    reservations: list[ReservationView] = field(default_factory=list)
+    """For an ask its own, or those of other asks that keep it from a node; for a node those of this node."""
     remedies: list[RemedyView] = field(default_factory=list)
     """The smallest first."""
     asks: list["ExplanationView"] = field(default_factory=list)

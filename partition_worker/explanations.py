@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from common.query_messages import Answer, Query
 from common.reasons import MEANINGS, REMEDY_MEANINGS, Reason, Remedy
-from common.rest_explain import AheadView, ChangeView, CheckView, ExplanationView, RemedyView
+from common.rest_explain import AheadView, ChangeView, CheckView, ExplanationView, RemedyView, ReservationView
 from common.rest_views import encode_view
 from common.rm_messages import AddApplicationRequest, UserGroupInformation
 from partition_worker.engine.administration import NotDone
@@ -188,7 +188,10 @@ class Redactor:
         """Return the explanation as its viewer may see it."""
         if self._visible.everything:
             return one
-        checks = [self.redact_check(check) for check in one.checks]
+        reservations = [self._redact_reservation(reservation) for reservation in one.reservations]
+        pairs = zip(one.reservations, reservations, strict=True)
+        asks_hidden = {before.text: after.text for before, after in pairs if before is not after}
+        checks = [_replace_check_text(self.redact_check(check), asks_hidden) for check in one.checks]
         hidden = {
             before.text: after.text for before, after in zip(one.checks, checks, strict=True) if before is not after
         }
@@ -199,6 +202,8 @@ class Redactor:
             summary=_replace_texts(one.summary, hidden),
             checks=checks,
             ahead=self._redact_ahead(one.ahead),
+            nearest=[replace(miss, text=_replace_texts(miss.text, asks_hidden)) for miss in one.nearest],
+            reservations=reservations,
             remedies=[self._redact_remedy(remedy) for remedy in one.remedies if self._shows_remedy(remedy)],
             asks=asks,
         )
@@ -218,6 +223,13 @@ class Redactor:
         text = MEANINGS[Reason(check.code)].rstrip(".")
         text = f"{check.queue}: {text[0].lower()}{text[1:]}"
         return replace(check, text=text if not check.passed else f"{check.queue} has room", used=0, maximum=None)
+
+    def _redact_reservation(self, one: ReservationView) -> ReservationView:
+        """Remove the names of the ask and its application, if that is hidden."""
+        if self._visible.shows_application_id(one.application):
+            return one
+        text = one.text.replace(one.ask_text, "an ask that you may not see", 1)
+        return replace(one, application="", ask="", text=text)
 
     def _redact_ahead(self, ahead: Iterable[AheadView]) -> list[AheadView]:
         """Keep queues and applications that are visible; count the others."""
@@ -262,6 +274,12 @@ def make_describer(partition: Partition, visible: Visibility) -> DescribeCause:
         return describe_cause
     redactor = Redactor(partition, visible)
     return lambda group, cause: redactor.redact_check(describe_cause(group, cause))
+
+
+def _replace_check_text(check: CheckView, hidden: Mapping[str, str]) -> CheckView:
+    """Return a check without the hidden texts; the same one if there are none."""
+    text = _replace_texts(check.text, hidden)
+    return check if text == check.text else replace(check, text=text)
 
 
 def _replace_texts(text: str, hidden: Mapping[str, str]) -> str:

@@ -137,3 +137,21 @@ def test_reasons_of_the_worker_come_first() -> None:
     query = Query(what="explain-ask", name="default", args={"application": "app-3", "ask": "c1"})
     found = json.loads(answer_explanation(trial.partition, query, trial.now, [Reason.RM_AWAY]).body)
     assert (found["stoppedBy"], found.get("remedies")) == ("rm-away", None)
+
+
+def test_a_user_sees_until_when_a_node_is_reserved_but_not_for_whom() -> None:
+    trial = Trial("root submitacl=nobody; root.a submitacl=*").does(nodes("n1 memory=10", "n2 memory=10"))
+    trial.does(apps("app-1 root.a user=eve", "app-2 root.a user=bob"))
+    trial.does(asks("app-1 a1 memory=6 on=n1", "app-1 a2 memory=6 on=n2", "app-1 whole memory=8")).waits(3)
+    trial.does(asks("app-1 a3 memory=4"), asks("app-2 b1 memory=3"))
+    _, mine = asked(trial, "ask", EVE, application="app-1", ask="whole")
+    assert mine["reservations"][0]["ask"] == "whole"
+    for found in (asked(trial, "ask", BOB, application="app-2", ask="b1")[1], asked(trial, "node", BOB, node="n1")[1]):
+        assert "whole" not in json.dumps(found)
+        assert "app-1" not in json.dumps(found)
+        hidden = "reserved for an ask that you may not see, for another 1 h 59 min at most"
+        assert hidden in found["summary"]
+        assert [one.keys() for one in found["reservations"]] == [{"node", "until", "text"}]
+        assert found["reservations"][0]["text"] == hidden
+    everything = asked(trial, "ask", application="app-2", ask="b1")[1]
+    assert "n1 would take it, and is reserved for ask whole of app-1" in everything["summary"]

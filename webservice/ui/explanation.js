@@ -27,6 +27,10 @@ export function Explanation({ one, isBelow = false, isRepeated = false }) {
       ["node", (miss) => html`<${NodeLink} name=${miss.node} />`],
       ["why not", (miss) => miss.text || words(miss.code)],
     ]} />`}
+    ${one.reservations?.length > 0 && html`<${PlainTable} caption="Reserved nodes" label=${`Reserved nodes, ${one.name}`} rows=${one.reservations} columns=${[
+      ["node", (reservation) => html`<${NodeLink} name=${reservation.node} />`],
+      ["reservation", (reservation) => linked(reservation.text, [{ application: reservation.application }])],
+    ]} />`}
     ${reasons.length > 0 && html`<${PlainTable} caption="Waiting asks by reason" label=${`Waiting asks by reason, ${one.name}`} rows=${reasons} columns=${[["reason", ([code]) => words(code)], ["asks", ([, number]) => count(number), true]]} />`}
     ${one.asks?.length > 0 && html`<h3>${one.kind === "application" ? "Its asks" : "Asks that wait longest"}</h3>${one.asks.map((ask) => html`<details class="card" key=${ask.name} open=${one.asks.length === 1}><summary><strong>${ask.name}</strong>${ask.count > 1 ? ` and ${count(ask.count - 1)} more like it` : ""}: ${ask.summary}</summary><${Explanation} one=${ask} isBelow=${true} isRepeated=${one.kind === "application" && one.asks.length === 1} /></details>`)}`}
   `;

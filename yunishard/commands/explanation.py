@@ -88,6 +88,10 @@ def _draw_body(screen: Screen, one: ExplanationView) -> list[str]:
         lines += draw_heading(screen, "Nearest nodes")
         for miss in one.nearest:
             lines += wrap(screen, miss.text, first=f"  {clean(miss.node)}  ")
+    if one.reservations:
+        lines += draw_heading(screen, "Reserved nodes")
+        for reservation in one.reservations:
+            lines += wrap(screen, reservation.text, first=f"  {clean(reservation.node)}  ")
     if one.ahead:
         lines += draw_heading(screen, "Tried before it")
         for number, ahead in enumerate(one.ahead, 1):

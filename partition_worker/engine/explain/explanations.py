@@ -18,7 +18,7 @@ from typing import Final
 
 from common.reasons import MEANINGS, Reason
 from common.resources import NOTHING, fits
-from common.rest_explain import AheadView, CheckView, ExplanationView, RemedyView
+from common.rest_explain import AheadView, CheckView, ExplanationView, RemedyView, ReservationView
 from common.text_formats import format_count
 from common.units import format_amount, format_resources, format_seconds, list_kinds
 from partition_worker.engine.allocation import Allocation, AskGroup, Standing
@@ -42,10 +42,17 @@ from partition_worker.engine.explain.node_checks import (
 )
 from partition_worker.engine.explain.preemption_checks import PreemptionOutlook, check_preemption
 from partition_worker.engine.explain.remedies import StuckAsk, find_remedies
+from partition_worker.engine.explain.reservation_views import (
+    describe_end,
+    describe_holder,
+    view_reservation,
+    view_reservations,
+)
 from partition_worker.engine.explain.turn import find_ahead, keep_rivals
 from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.preemption.victim_choice import may_ever_help
 from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.reservations import has_share, share_max
 from partition_worker.engine.state import PartitionState
 
 GROUPS_MAX: Final = 5
@@ -137,7 +144,7 @@ def _explain_group(
         kind="ask",
         name=named.key,
         state="reserved" if is_reserved else "pending",
-        summary=_summarize_ask(failed, ahead, head, named),
+        summary=_summarize_ask(failed, ahead, head, named) + _name_reservation(state, named, failed, now),
         since=named.created_ns,
         stopped_by=failed[0].code if failed else (Reason.BEHIND_OTHERS if ahead else Reason.NOT_TRIED),
         count=len(group.asks),
@@ -145,6 +152,7 @@ def _explain_group(
         ahead=ahead,
         nodes=nodes,
         nearest=[] if survey is None else [describe_miss(node, verdict) for node, verdict in survey.nearest],
+        reservations=_view_reservations(state, named, survey, now),
         remedies=remedies,
     )
 
@@ -163,18 +171,51 @@ def _summarize_ask(failed: list[CheckView], ahead: list[AheadView], head: Alloca
     return "Passes all checks: it is tried in the next scheduling cycle."
 
 
+def _name_reservation(state: PartitionState, ask: Allocation, failed: list[CheckView], now: float) -> str:
+    """Return the sentence about the reservation of an ask; none if the ask waits for room there, as that names it."""
+    if not ask.reserved or (failed and failed[0].code == Reason.RESERVED_NODE_FULL):
+        return ""
+    reservation = state.applications[ask.application_id].reservations[ask.key]
+    return f" {reservation.node.node_id} is reserved for it, {describe_end(state, reservation, now)}."
+
+
 def _check_nodes(
     state: PartitionState, application: Application, ask: Allocation, now: float
 ) -> tuple[list[CheckView], NodeSurvey | None]:
     if ask.shape.required_node:
         return [*check_required_node(state, ask, now)], None
-    survey = survey_nodes(state, ask)
+    survey = survey_nodes(state, ask, now)
     if not ask.reserved:
-        return [check_nodes(survey, ask.shape)], survey
+        return [check_nodes(survey, ask.shape, _describe_reservations(state, application, survey, now))], survey
     reserved = check_reserved_node(state, application.reservations[ask.key], now)
     if reserved.passed or survey.fits:
         return [check_nodes(survey, ask.shape)], survey
     return [reserved], survey
+
+
+def _describe_reservations(state: PartitionState, application: Application, survey: NodeSurvey, now: float) -> str:
+    """Return which node an ask does not get because it is reserved, and that its application may reserve no more."""
+    text = ""
+    if survey.reserved:
+        first, *others = survey.reserved
+        text = f"; {first.node_id} would take it, and is {describe_holder(state, first, now)}"
+        text += f"; {format_count(len(others), 'more node')} would take it and are reserved" if others else ""
+    if has_share(state, application):
+        count = format_count(share_max(state), "node")
+        text += f"; its application has {count} reserved for other asks, as many as it may"
+    return text
+
+
+def _view_reservations(
+    state: PartitionState, ask: Allocation, survey: NodeSurvey | None, now: float
+) -> list[ReservationView]:
+    """Return the reservation of an ask, or those that its checks and the nearest nodes name."""
+    if ask.reserved:
+        return [view_reservation(state, state.applications[ask.application_id].reservations[ask.key], now)]
+    if survey is None:
+        return []
+    nearest = [node for node, verdict in survey.nearest if verdict.code is Reason.NODE_RESERVED]
+    return view_reservations(state, {node.node_id: node for node in (*survey.reserved, *nearest)}.values(), now)
 
 
 def _find_outlook(
@@ -383,7 +424,7 @@ def explain_node(state: PartitionState, node: Node, now: float, stalls: Sequence
             code = find_reason(state, application, group, now)
             code = Reason.NODE_FITS if code in (Reason.NO_NODE_FITS, Reason.NOT_TRIED) else code
         reasons[code] += len(group.asks)
-    checks = [*check_partition(state, stalls), *_check_node(node)]
+    checks = [*check_partition(state, stalls), *_check_node(state, node, now)]
     failed = [one for one in checks if not one.passed]
     counts = {code: reasons[code] for code in sorted(reasons)}
     return ExplanationView(
@@ -394,19 +435,19 @@ def explain_node(state: PartitionState, node: Node, now: float, stalls: Sequence
         stopped_by=failed[0].code if failed else "",
         count=sum(counts.values()),
         checks=checks,
+        reservations=view_reservations(state, [node], now),
         reasons=counts,
     )
 
 
-def _check_node(node: Node) -> Iterator[CheckView]:
+def _check_node(state: PartitionState, node: Node, now: float) -> Iterator[CheckView]:
     text = "it takes new allocations" if node.schedulable else "the RM drains it, so it takes nothing new"
     yield CheckView(code=Reason.NODE_UNSCHEDULABLE, passed=node.schedulable, text=text, node=node.node_id)
     if node.cordon is not None:
         text = "an operator cordoned it, so it takes nothing new"
         yield CheckView(code=Reason.NODE_CORDONED, passed=False, text=text, node=node.node_id)
-    reserved = len(node.reservations)
-    text = f"it is reserved for {format_count(reserved, 'ask')}" if reserved else "it is not reserved"
-    yield CheckView(code=Reason.NODE_RESERVED, passed=not reserved, text=text, node=node.node_id)
+    text = f"it is {describe_holder(state, node, now)}" if node.reservations else "it is not reserved"
+    yield CheckView(code=Reason.NODE_RESERVED, passed=not node.reservations, text=text, node=node.node_id)
     for kind in list_kinds(node.capacity):
         total, left = node.capacity[kind], node.available.get(kind, 0)
         occupied = node.occupied.get(kind, 0)

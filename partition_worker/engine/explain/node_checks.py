@@ -19,6 +19,7 @@ from common.text_formats import format_count
 from common.units import format_amount, format_seconds
 from partition_worker.engine.allocation import Allocation, AskShape
 from partition_worker.engine.explain.checks import count_amount
+from partition_worker.engine.explain.reservation_views import RESERVATIONS_MAX, describe_end, describe_holder
 from partition_worker.engine.nodes.node_index import Node, Reservation
 from partition_worker.engine.predicates.evaluation import RM_PREDICATES, WAITING
 from partition_worker.engine.predicates.predicate import ForbiddenNodes, NodeSelector, Selector, Terms, Tolerations
@@ -68,6 +69,8 @@ class NodeSurvey:
     """The nodes that would take the ask if they had a little more room, or if they were open; the nearest first."""
     first: Node | None = None
     """The first node, in order of arrival, that takes the ask."""
+    reserved: list[Node] = field(default_factory=list)
+    """The first nodes that would take the ask if they were not reserved for others."""
     unmatched: list[Node] = field(default_factory=list)
     """The first nodes with room that do not match the node selector."""
     examined: int = 0
@@ -137,7 +140,7 @@ def find_lacks(shape: AskShape, node: Node) -> Lacks:
     )
 
 
-def survey_nodes(state: PartitionState, ask: Allocation) -> NodeSurvey:
+def survey_nodes(state: PartitionState, ask: Allocation, now: float) -> NodeSurvey:
     """Judge the nodes for an ask that may run on any."""
     shape, found = ask.shape, NodeSurvey(total=len(state.nodes))
     leaf = state.applications[ask.application_id].queue
@@ -155,6 +158,9 @@ def survey_nodes(state: PartitionState, ask: Allocation) -> NodeSurvey:
         elif found.first is None:
             closed = 0.0 if code in (Reason.NODE_FULL, Reason.NODE_TOO_SMALL) else 1.0
             misses.append((_measure_distance(wanted, node) + closed, node.rank, node, code))
+        is_closed = code is not Reason.NODE_RESERVED or not node.has_room(shape.amounts)
+        if not is_closed and len(found.reserved) < RESERVATIONS_MAX:
+            found.reserved += [node] if judge_predicates(state, shape, node).code is Reason.NODE_FITS else []
         counts[code] = counts.get(code, 0) + 1
         found.last = node.node_id
     found.counts.update(counts)
@@ -165,7 +171,10 @@ def survey_nodes(state: PartitionState, ask: Allocation) -> NodeSurvey:
         if len(found.nearest) == NEAREST_MAX:
             break
         if judge_predicates(state, shape, node).code is Reason.NODE_FITS:
-            found.nearest.append((node, Verdict(code, _CLOSED.get(code, ""), find_lacks(shape, node))))
+            text = _CLOSED.get(code, "")
+            if code is Reason.NODE_RESERVED:
+                text = f"it is {describe_holder(state, node, now)}"
+            found.nearest.append((node, Verdict(code, text, find_lacks(shape, node))))
     return found
 
 
@@ -202,8 +211,8 @@ def _describe_lack(node: Node, kind: str, missing: int, asked: int) -> str:
 # Checks ---------------------------------------------------------------------------------------------------------------
 
 
-def check_nodes(survey: NodeSurvey, shape: AskShape) -> CheckView:
-    """The check whether any node takes an ask."""
+def check_nodes(survey: NodeSurvey, shape: AskShape, reserved: str = "") -> CheckView:
+    """The check whether any node takes an ask; `reserved` is what reservations have to do with it."""
     beyond = f" of the first {survey.examined}" if survey.examined < survey.total else ""
     if survey.fits:
         text = f"{survey.fits}{beyond} of {survey.total} nodes have room and take it"
@@ -212,7 +221,7 @@ def check_nodes(survey: NodeSurvey, shape: AskShape) -> CheckView:
         waiting = survey.counts[Reason.VERDICT_PENDING]
         text = f"the RM has not answered yet whether it may run on {waiting} nodes with room"
         return CheckView(code=Reason.VERDICT_PENDING, passed=False, text=text)
-    text = f"no node{beyond} takes it: {_describe_counts(survey)}{_describe_unmatched(survey, shape)}"
+    text = f"no node{beyond} takes it: {_describe_counts(survey)}{_describe_unmatched(survey, shape)}{reserved}"
     nearest = next(((node, verdict) for node, verdict in survey.nearest if verdict.lacks), None)
     if nearest is None:
         return CheckView(code=Reason.NO_NODE_FITS, passed=False, text=text)
@@ -385,11 +394,12 @@ def check_reserved_node(state: PartitionState, reservation: Reservation, now: fl
     leaving = [one for one in node.allocations.values() if one.preempted]
     if ask.preemption_triggered and leaving:
         return _check_leaving(state, reservation, len(leaving), now)
+    ends = describe_end(state, reservation, now)
     if not lacks:
-        text = f"{node.node_id} is reserved for it and has room"
+        text = f"{node.node_id} is reserved for it, {ends}, and has room"
         return CheckView(code=Reason.RESERVED_NODE_FULL, passed=True, text=text, node=node.node_id)
     kind, missing, asked = max(lacks, key=lambda one: one[1] / one[2])
-    text = f"{node.node_id} is reserved for it, and still short by {format_amount(kind, missing)}"
+    text = f"{node.node_id} is reserved for it, {ends}, and still short by {format_amount(kind, missing)}"
     return _node_check(Reason.RESERVED_NODE_FULL, text, node, kind, asked, missing)
 
 

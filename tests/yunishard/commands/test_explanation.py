@@ -2,7 +2,7 @@
 
 from msgspec import structs
 
-from common.rest_explain import AheadView, CheckView, ExplanationView, NearMissView, RemedyView
+from common.rest_explain import AheadView, CheckView, ExplanationView, NearMissView, RemedyView, ReservationView
 from yunishard.commands.display import Screen
 from yunishard.commands.explanation import draw_explanation
 
@@ -34,6 +34,7 @@ ASK = ExplanationView(
     ahead=[AheadView(text="app-0 was submitted before")],
     nodes={"node-fits": 2, "node-full": 17, "new-code": 1},
     nearest=[NearMissView(node="node-1", code="node-full", text="short by 1 vcore")],
+    reservations=[ReservationView(node="node-2", text="reserved for an ask that you may not see")],
     remedies=[
         RemedyView(code="raise-maximum", text="raise the maximum of root.a by 1.5 vcore"),
         RemedyView(code="wait", text="wait for app-17", seconds=40),
@@ -90,6 +91,9 @@ def test_nodes_are_counted_by_reason_the_most_frequent_first_also_those_of_a_lat
         "",
         "Nearest nodes",
         "  node-1  short by 1 vcore",
+        "",
+        "Reserved nodes",
+        "  node-2  reserved for an ask that you may not see",
         "",
         "Tried before it",
         "  1. app-0 was submitted before",

@@ -12,6 +12,7 @@ from partition_worker.engine.explain.explanations import (
     explain_queue,
 )
 from partition_worker.engine.explain.preemption_checks import check_preemption
+from partition_worker.engine.state import Tuning
 from tests.builders import apps, asks, nodes
 from tests.builders import released as releases
 from tests.trial import Trial
@@ -228,6 +229,68 @@ def test_a_node_that_is_reserved_for_another_ask() -> None:
     found = why(trial, "b2")
     assert found.stopped_by == "no-node-fits"
     assert found.nodes == {"node-full": 1, "node-reserved": 1}
+
+
+def reserving() -> Trial:
+    """Two nodes with 4 left, of which one is reserved for an ask; the other one has been filled since."""
+    trial = Trial("root.a; root.b").does(nodes("n1 memory=10", "n2 memory=10"), apps("app-1 root.a", "app-2 root.b"))
+    trial.does(asks("app-1 a1 memory=6 on=n1", "app-1 a2 memory=6 on=n2", "app-2 b1 memory=8")).waits(60)
+    return trial.does(asks("app-1 a3 memory=4"))
+
+
+NAMED = "reserved for ask b1 of app-2, for another 1 h 59 min at most"
+
+
+def test_an_ask_with_a_reservation_names_the_node_and_when_that_ends() -> None:
+    trial = reserving()
+    found = why(trial, "b1")
+    assert (found.state, found.stopped_by) == ("reserved", "cluster-full")
+    assert found.summary.endswith(" n1 is reserved for it, for another 1 h 59 min at most.")
+    assert "n1 is reserved for it, for another 1 h 59 min at most, and still short by 4 B" in [
+        check.text for check in found.checks
+    ]
+    [view] = found.reservations
+    reservation = trial.app("app-2").reservations["b1"]
+    assert (view.node, view.application, view.ask) == ("n1", "app-2", "b1")
+    assert view.until == int((reservation.created + 7200) * 1e9)
+
+
+def test_an_ask_that_a_reservation_keeps_from_a_node_names_the_node_the_ask_and_when_that_ends() -> None:
+    found = why(reserving().does(asks("app-1 a4 memory=3")), "a4")
+    assert found.nodes == {"node-full": 1, "node-reserved": 1}
+    assert f"n1 would take it, and is {NAMED}" in found.summary
+    assert [(one.node, one.ask, one.text) for one in found.reservations] == [("n1", "b1", NAMED)]
+    assert [miss.text for miss in found.nearest if miss.code == "node-reserved"] == [f"it is {NAMED}"]
+
+
+def test_an_ask_of_higher_priority_is_not_kept_from_a_reserved_node() -> None:
+    found = why(reserving().takes(asks("app-1 a4 memory=3 priority=1")), "a4")
+    assert (found.stopped_by, found.nodes, found.reservations) == ("not-tried", {"node-fits": 1, "node-full": 1}, [])
+
+
+def test_an_ask_whose_application_may_reserve_no_more_is_told_so() -> None:
+    found = why(reserving().does(asks("app-2 b2 memory=4")).waits(3), "b2")
+    assert "its application has 1 node reserved for other asks, as many as it may" in found.summary
+
+
+def test_a_reserved_node_names_the_ask_and_when_that_ends() -> None:
+    trial = reserving()
+    found = explain_node(trial.partition, trial.node("n1"), trial.now)
+    assert found.stopped_by == "node-reserved"
+    assert f"it is {NAMED}" in found.summary
+    assert [(one.node, one.ask) for one in found.reservations] == [("n1", "b1")]
+    trial.does(releases("app-1 a3"), asks("app-1 d1 memory=5 required=n2 priority=-1"))
+    trial.does(asks("app-1 d2 memory=5 required=n2 priority=-1"))
+    found = explain_node(trial.partition, trial.node("n2"), trial.now)
+    assert "for another 2 h at most, and for 1 other ask that require it" in found.summary
+    assert [one.ask for one in found.reservations] == ["d1", "d2"]
+
+
+def test_the_end_of_a_reservation_follows_from_the_setting() -> None:
+    trial = reserving()
+    trial.partition.tuning = Tuning(reservation_max_s=600.0)
+    assert "for another 9 min" in why(trial, "b1").summary
+    assert not trial.waits(600).app("app-2").reservations
 
 
 def test_a_back_off_with_the_time_left() -> None:
