@@ -82,6 +82,9 @@ class Auditor:
         """A session is open: whether for the first time."""
         name = (rm.rm_id, rm.session.session)
         first = name not in self._sessions
+        if first:  # a drain before that, in the time of the session that it replaces, was of what is forgotten now
+            for partition in rm.cluster.sites:
+                self.changes.lose_drains(partition)
         self._sessions.add(name)
         self.latest_sessions[rm.rm_id] = rm.session_number
         return first
