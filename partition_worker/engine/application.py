@@ -20,7 +20,7 @@ from enum import StrEnum
 from typing import Final, Literal
 
 from common.messages import Resources
-from common.resources import add_to, describe_amount, fits, plus, take_from, total_of
+from common.resources import add_to, describe_amount, plus, take_from, total_of
 from partition_worker.engine.allocation import Allocation, Amounts, PendingAsks
 from partition_worker.engine.nodes.node_index import PackIndex, Reservation
 from partition_worker.engine.queues.queue import NOTHING_PENDING, Queue
@@ -346,14 +346,19 @@ class Application:
         return "{" + ", ".join(f"{kind}: {describe_amount(by_type[kind])}" for kind in sorted(by_type)) + "}"
 
 
-def frees_queue_room(
+def find_queue_lack(
     applications: Mapping[str, Application], leaf: Queue, amounts: Amounts, victims: Iterable[Allocation]
-) -> bool:
-    """Whether the queues of a leaf have room for an ask once these victims, and all that were preempted before, have
-    left. Only victims below a queue free room in it.
+) -> tuple[Queue, Resources] | None:
+    """Return the lowest queue of the path that has no room for an ask even once these victims, and all that were
+    preempted before, have left; and what it and those above it lack. Only victims below a queue free room in it.
     """
+    lowest: Queue | None = None
+    missing: Resources = {}
     for level, lacks in leaf.find_lacks(amounts):
         below = [one for one in victims if level in applications[one.application_id].queue.ancestry()]
-        if not fits(total_of(one.resources for one in below), lacks):
-            return False
-    return True
+        freed = total_of(one.resources for one in below)
+        for kind, lack in lacks.items():
+            if lack > freed.get(kind, 0):
+                lowest = lowest or level
+                missing[kind] = max(missing.get(kind, 0), lack - freed.get(kind, 0))
+    return None if lowest is None else (lowest, missing)

@@ -48,7 +48,7 @@ from common.resources import add_to, take_from
 from common.wire import NEVER
 from partition_worker.engine import events, gang_scheduling, ledger, reservations, reserved_asks, wait_causes
 from partition_worker.engine.allocation import Allocation, AskGroup, Standing, place_of
-from partition_worker.engine.application import Application, AppState, frees_queue_room
+from partition_worker.engine.application import Application, AppState, find_queue_lack
 from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.predicates.results import WorkSpent
 from partition_worker.engine.preemption import victim_choice
@@ -314,7 +314,7 @@ class Attempt:
         if node is None or node.has_room(amounts):
             return None
         victims = victim_choice.plan_required_node_victims(node, ask)
-        if not (victims and frees_queue_room(state.applications, self.leaf, amounts, victims)):
+        if not (victims and find_queue_lack(state.applications, self.leaf, amounts, victims) is None):
             return None
         others = [one for one in node.reservations.values() if not one.for_required_node]
         return Preempt(self.application, ask, node, tuple(victims), tuple(others))

@@ -24,7 +24,7 @@ from math import inf
 from common.resources import is_positive, is_zero
 from common.wire import NEVER
 from partition_worker.engine.allocation import AskShape
-from partition_worker.engine.application import Application, AppState, frees_queue_room
+from partition_worker.engine.application import Application, AppState, find_queue_lack
 from partition_worker.engine.nodes.nodes import Nodes
 from partition_worker.engine.predicates.results import WorkSpent
 from partition_worker.engine.queues.fair_share import descending_shares, path_key, queue_key, refresh_fair_maximum
@@ -346,7 +346,7 @@ class Readiness:
         if node is None or node.has_room(shape.amounts):
             return False
         victims = [one for one in node.allocations.values() if not (one.shape.required_node or one.preempted)]
-        return frees_queue_room(self._applications, leaf, shape.amounts, victims)
+        return find_queue_lack(self._applications, leaf, shape.amounts, victims) is None
 
     def _has_node(self, shape: AskShape, may_reserve: bool) -> bool:  # noqa: FBT001 - the two values of a Wait
         """Whether a node has room, or may be reserved; a required node may always be reserved. It may if the turn has

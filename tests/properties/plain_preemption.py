@@ -217,27 +217,150 @@ class Plain:
         if not self.is_guaranteed(all_of_them):
             return NO_GUARANTEE
         cancelled, usable = self.usable_nodes()
-        chosen = self.choose_node(all_of_them, usable)
+        rest = remaining(self.start[self.leaf.path])
+        within = rest is not None and fit_actual(rest, self.wanted)
+        small = self.choose_node(all_of_them, usable)
+        chosen = small or (self.choose_larger(all_of_them, usable) if within else None)
         if chosen is None:
             return NO_HELP
         node, victims = chosen
         extra = self.extra(victims, all_of_them)
-        if extra is None or not victims + extra:
+        if extra is None:
             return NO_HELP
+        few = self.with_room_in_queues(victims, all_of_them, within=within)
+        if not few:
+            return TOO_LITTLE if victims else NO_HELP
+        whole = self.for_the_whole_ask(node, victims, extra) if small else None
+        final = whole if whole and self.lacking(whole) is None else few
+        return node.node_id, [v.key for v in final], cancelled
+
+    def for_the_whole_ask(
+        self, node: Node, victims: list[Allocation], extra: list[Allocation]
+    ) -> list[Allocation] | None:
         total: Resources = {}
-        final: list[str] = []
+        final: list[Allocation] = []
         for v in victims + extra:
             if v.node_id != node.node_id and not fit(node.available, self.wanted):
                 continue
-            here = [one.resources for one in victims + extra if one.key in final and one.node_id == node.node_id]
+            here = [one.resources for one in final if one.node_id == node.node_id]
             missing = not fit(total_of([node.available, *here]), self.wanted)
             is_required = self.manager is not None and v in victims
             if gt_ex(self.wanted, total) or is_required or (v.node_id == node.node_id and missing):
-                final.append(v.key)
+                final.append(v)
                 total = add(total, v.resources)
-        if gt_ex(self.wanted, total):
-            return TOO_LITTLE
-        return node.node_id, final, cancelled
+        return None if gt_ex(self.wanted, total) else final
+
+    # As few as needed -------------------------------------------------------------------------------------------------
+
+    def lacking(self, victims: list[Allocation]) -> tuple[Queue, Resources] | None:
+        """The lowest queue without room for the ask once these have left, and what it and those above it lack."""
+        found: list[Queue] = []
+        most: Resources = {}
+        for queue in self.leaf.ancestry():
+            gone = total_of([queue.preempting, *(v.resources for v in victims if self.is_below(v, queue))])
+            after = add(add(sub(queue.allocated, gone), queue.kept), self.wanted)
+            for t, n in self.wanted.items():
+                excess = after[t] - (queue.maximum or {}).get(t, after[t])
+                if n > 0 and excess > 0:
+                    found.append(queue)
+                    most[t] = max(most.get(t, 0), excess)
+        return (found[0], most) if found else None
+
+    def is_below(self, v: Allocation, queue: Queue) -> bool:
+        return f"{self.path_of(v)}.".startswith(f"{queue.path}.")
+
+    def with_room_in_queues(
+        self, victims: list[Allocation], candidates: list[Allocation], *, within: bool
+    ) -> list[Allocation]:
+        """These, and others that are needed for room in the queues; nobody if that is impossible."""
+        lacking = self.lacking(victims)
+        if lacking is None:
+            return victims
+        queue, missing = lacking
+        others = self.sorted([v for v in candidates if v not in victims and self.is_below(v, queue)])
+        more, _, _ = self.small_ones(missing, others, victims)
+        if not self.frees(more, missing):
+            may = within and all(n <= self.wanted[t] for t, n in missing.items())
+            more = self.larger_ones(missing, others, victims) if may else []
+        return victims + more if more else []
+
+    def frees(self, victims: list[Allocation], missing: Resources) -> bool:
+        total = total_of(v.resources for v in victims)
+        return all(total.get(t, 0) >= n for t, n in missing.items())
+
+    def small_ones(
+        self, missing: Resources, candidates: list[Allocation], gone: list[Allocation]
+    ) -> tuple[list[Allocation], list[Allocation], dict[str, Snapshot]]:
+        """Those that are taken as long as something is missing, those that were too large, and the queues after it."""
+        queues = self.snapshots()
+        for v in gone:
+            queues[self.path_of(v)].change(v.resources, -1)
+        taken: list[Allocation] = []
+        large: list[Allocation] = []
+        for v in candidates:
+            if not self.helps(v, missing, taken, queues):
+                continue
+            queues[self.path_of(v)].change(v.resources, -1)
+            room = remaining(queues[self.leaf.path])
+            if room is None or not fit_actual(room, {t: v.resources.get(t, 0) for t in missing}):
+                queues[self.path_of(v)].change(v.resources, +1)
+                large.append(v)
+            else:
+                queues[self.leaf.path].change(v.resources, +1)
+                taken.append(v)
+        return taken, large, queues
+
+    def helps(self, v: Allocation, missing: Resources, taken: list[Allocation], queues: dict[str, Snapshot]) -> bool:
+        """Whether it has what is missing still, and its queue more than its guarantee."""
+        r, total = remaining(queues[self.path_of(v)]), total_of(one.resources for one in taken)
+        still = [t for t, n in missing.items() if total.get(t, 0) < n]
+        return (r is None or self.over(r)) and any(v.resources.get(t, 0) for t in still)
+
+    def larger_ones(self, missing: Resources, candidates: list[Allocation], gone: list[Allocation]) -> list[Allocation]:
+        """The smallest of those that are too large besides, if the others do not free enough; then without those that
+        are not needed any more. Or one that is enough alone, if that is better.
+        """
+        taken, large, queues = self.small_ones(missing, candidates, gone)
+        if self.frees(taken, missing):
+            return []
+        for v in sorted(large, key=lambda v: self.rate([v], missing)):
+            if self.helps(v, missing, taken, queues):
+                queues[self.path_of(v)].change(v.resources, -1)
+                queues[self.leaf.path].change(v.resources, +1)
+                taken.append(v)
+        start = self.snapshots()
+        for v in gone:
+            start[self.path_of(v)].change(v.resources, -1)
+        choices = [[v] for v in candidates if self.frees([v], missing) and self.helps(v, missing, [], start)]
+        if self.frees(taken, missing):
+            for v in list(taken):
+                if self.frees([one for one in taken if one is not v], missing):
+                    taken.remove(v)
+            choices.append(taken)
+        return min(choices, key=lambda choice: self.rate(choice, missing), default=[])
+
+    def rate(self, victims: list[Allocation], missing: Resources) -> tuple[bool, bool, float, int]:
+        """What is preferred, the smallest first."""
+        unwilling, first = not all(v.may_be_victim for v in victims), any(v.originator for v in victims)
+        return unwilling, first, self.size(victims, missing), len(victims)
+
+    def size(self, victims: list[Allocation], missing: Resources) -> float:
+        total = total_of(v.resources for v in victims)
+        return max(total.get(t, 0) / self.wanted[t] for t in missing)
+
+    def choose_larger(self, candidates: list[Allocation], usable: list[Node]) -> tuple[Node, list[Allocation]] | None:
+        options: list[tuple[tuple[bool, bool, float, int], str, Node, list[Allocation]]] = []
+        for node in usable:
+            missing = {t: n for t, n in self.shortfall(node.available).items() if n}
+            here = self.sorted([v for v in candidates if v.node_id == node.node_id])
+            taken = self.larger_ones(missing, here, []) if missing else []
+            if taken:
+                options.append((self.rate(taken, missing), node.node_id, node, taken))
+        for _, name, node, taken in sorted(options, key=lambda option: option[:2]):
+            keys = [v.key for v in taken]
+            if self.manager is None or not isinstance(self.manager(self.ask.key, name, keys, len(keys) - 1), str):
+                return node, taken
+        return None
 
     def over(self, x: Resources) -> bool:
         return any(x.get(t, 0) < 0 for t in self.wanted)
@@ -319,6 +442,7 @@ class Plain:
     def first_pass(self, node: Node, candidates: list[Allocation]) -> list[Allocation]:
         queues = self.snapshots()
         ask_queue, free = queues[self.leaf.path], dict(node.available)
+        lacked = {t for t, n in self.shortfall(free).items() if n}
         head: list[Allocation] = []
         tail: list[Allocation] = []
         for v in candidates:
@@ -329,8 +453,9 @@ class Plain:
                 queue.change(v.resources, +1)
                 continue
             room = remaining(ask_queue)
-            if room is None or not fit_actual(room, v.resources):
-                break
+            if room is None or not fit_actual(room, {t: n for t, n in v.resources.items() if t in lacked}):
+                queue.change(v.resources, +1)
+                continue
             ask_queue.change(v.resources, +1)
             if self.shortfall(add(free, v.resources)) != self.shortfall(free):
                 head.append(v)

@@ -12,7 +12,8 @@ from collections import Counter
 import pytest
 
 from common.messages import Command
-from common.rm_messages import NODE_DECOMMISSION, NODE_DRAIN, NODE_UPDATE
+from common.resources import total_of
+from common.rm_messages import NODE_CREATE_DRAIN, NODE_DECOMMISSION, NODE_DRAIN, NODE_UPDATE
 from partition_worker.engine import ledger, reservations
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
@@ -24,7 +25,7 @@ from partition_worker.engine.state import Preempt
 from tests.builders import apps, asks, foreign, nodes, released
 from tests.partition_worker.engine.preemption.clusters import plan_for
 from tests.partition_worker.engine.preemption.clusters import remaining as share_left
-from tests.properties.plain_preemption import Manager, Plain, remaining
+from tests.properties.plain_preemption import Manager, Plain, fit, fit_actual, remaining
 from tests.trial import Trial
 
 LONG = os.environ.get("PROPERTIES") == "long"
@@ -69,6 +70,8 @@ def some_cluster(rng: random.Random) -> Trial:
     trial = Trial(some_queues(rng))
     names = [f"n{number}" for number in range(rng.randint(1, 14 if rng.random() < 0.1 else 4))]
     trial.takes(nodes(*(f"{name} memory={rng.randint(4, 12)} gpu={rng.randint(0, 5)}" for name in names)))
+    if rng.random() < 0.7:  # the cluster has room although the nodes are full, or more than that
+        trial.takes(nodes("n99 memory=200 gpu=50", action=NODE_CREATE_DRAIN))
     trial.takes(apps(*(f"app-{number} {path}" for number, path in enumerate(LEAVES))))
     owners = rng.sample(range(len(LEAVES)), rng.randint(1, 4))
     running = [some_allocation(rng, trial, rng.choice(owners), names, number) for number in range(5 * len(names))]
@@ -210,6 +213,40 @@ def test_both_find_the_same_victims_if_the_rm_decides_where_it_helps() -> None:
     assert len(outcomes) == 6, outcomes
 
 
+def could_run_without(plain: Plain, node: Node, victims: list[Allocation]) -> bool:
+    """Whether the ask would have room on this node and in its queues, were it not for these."""
+    free = total_of([node.available, *(one.resources for one in victims)])
+    return fit(free, plain.wanted) and plain.lacking(victims) is None
+
+
+def test_a_guarantee_is_reclaimed_if_one_candidate_or_the_first_few_are_enough() -> None:
+    """However large they are, if the ask itself is within what remains of the guarantee."""
+    reclaimed = 0
+    for number in range(CLUSTERS):
+        rng = random.Random(f"reclaim {number}")
+        trial = some_cluster(rng)
+        for question in range(QUESTIONS):
+            application, ask = some_ask(rng, trial, f"ask{question}")
+            plain = Plain(trial.partition, application, ask, nodes_tried=True)
+            rest = remaining(plain.start[application.queue.path])
+            if rest is None or not fit_actual(rest, plain.wanted) or not application.queue.guaranteed:
+                continue
+            candidates = plain.sorted(plain.candidates())
+            for node in plain.usable_nodes()[1]:
+                here = [one for one in candidates if one.node_id == node.node_id]
+                missing = plain.shortfall(node.available)
+                small, _, _ = plain.small_ones(missing, here, [])
+                exceeding = [one for one in here if plain.helps(one, missing, [], plain.start)]
+                alone = any(could_run_without(plain, node, [one]) for one in exceeding)
+                if not fit(node.available, plain.wanted) and (alone or could_run_without(plain, node, small)):
+                    found = plan_for(trial, ask, tried=True)
+                    assert isinstance(found, Preempt), (number, question, node.node_id, found)
+                    assert could_run_without(plain, found.node, list(found.victims))
+                    reclaimed += 1
+                    break
+    assert reclaimed > CLUSTERS / 20
+
+
 def after_a_loss(number: int, *, is_new: bool) -> tuple[Trial, str] | None:
     """A cluster in which an ask has preempted others and has lost their room, or in which an equal new ask has taken
     its place; with what happened. None if it found no victims, or has its room still.
@@ -245,7 +282,7 @@ def after_a_loss(number: int, *, is_new: bool) -> tuple[Trial, str] | None:
 
 def test_an_ask_that_has_lost_its_room_is_treated_as_an_equal_new_one() -> None:
     seen: Counter[str] = Counter()
-    for number in range(CLUSTERS // 4):
+    for number in range(CLUSTERS // 2):
         lost, new = after_a_loss(number, is_new=False), after_a_loss(number, is_new=True)
         if lost is None or new is None:
             assert lost is new is None

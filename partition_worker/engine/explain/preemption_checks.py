@@ -5,11 +5,12 @@ are counted by the reason that protects them.
 """
 
 from collections import Counter
-from collections.abc import Iterable, KeysView
+from collections.abc import Iterable, Iterator, KeysView
 from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
+from common.messages import Resources
 from common.reasons import Reason
 from common.resources import drop_zeros
 from common.rest_explain import CheckView
@@ -18,7 +19,7 @@ from common.units import format_resources, format_seconds
 from partition_worker.engine.allocation import Allocation, AskGroup
 from partition_worker.engine.application import Application
 from partition_worker.engine.preemption import victim_choice
-from partition_worker.engine.preemption.victim_candidates import Guarantees, areas, reach_of
+from partition_worker.engine.preemption.victim_candidates import Giver, Guarantees, areas, reach_of
 from partition_worker.engine.preemption_log import remaining_guarantee
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.reservations import end_of
@@ -29,6 +30,9 @@ REACH_MAX: Final = 5_000
 the reasons count the first ones.
 """
 
+TOO_LARGE_NAMED_MAX: Final = 3
+"""Candidates that are too large of which an explanation has the key; further ones are counted."""
+
 
 @dataclass(slots=True)
 class Reach:
@@ -36,6 +40,8 @@ class Reach:
 
     protected: Counter[Reason] = field(default_factory=Counter)
     candidates: int = 0
+    too_large: list[str] = field(default_factory=list)
+    """The candidates that are larger than what remains of the guarantee, in a type that the ask lacks on their node."""
     fence: Queue | None = None
     """The queue beyond which nothing is within reach; None if that is the root."""
     cooldown_s: float = inf
@@ -144,10 +150,12 @@ def _describe_failure(leaf: Queue, reach: Reach, plan: object) -> PreemptionOutl
     if plan == victim_choice.NO_GUARANTEE:
         text = f"it does not fit the remaining guarantees on its path, so it preempts nothing{protected}"
         return _stop(Reason.PREEMPTION_GUARANTEE_USED, text, queue=leaf.path)
-    text = (
-        f"{reach.candidates} of {reach.total} allocations{more}{beyond} might be preempted, but those of one node free "
-        f"too little, or are larger than the remaining guarantee of {leaf.path}{protected}"
-    )
+    failing = "those of one node free too little"
+    if reach.too_large:
+        rest = len(reach.too_large) - TOO_LARGE_NAMED_MAX
+        names = ", ".join(reach.too_large[:TOO_LARGE_NAMED_MAX]) + (f" and {rest} more" if rest > 0 else "")
+        failing += f" without those that are larger than the remaining guarantee of {leaf.path} ({names})"
+    text = f"{reach.candidates} of {reach.total} allocations{more}{beyond} might be preempted, but {failing}{protected}"
     return _stop(Reason.PREEMPTION_TOO_LITTLE, text, queue=leaf.path)
 
 
@@ -166,6 +174,7 @@ def _examine_reach(state: PartitionState, leaf: Queue, ask: Allocation, now: flo
     wanted = drop_zeros(ask.resources)
     priorities, guarantees = reach_of(leaf, wanted, ask.priority), Guarantees(leaf)
     protected = state.preemptions.protected(now, leaf, wanted)
+    may_exceed = guarantees.taker.covers(wanted)
     fence = next(reversed(priorities))
     found = Reach(fence=None if fence.parent is None else fence)
     for queue, limit in areas(priorities):
@@ -176,6 +185,7 @@ def _examine_reach(state: PartitionState, leaf: Queue, ask: Allocation, now: flo
             shield = Reason.PREEMPTION_COOLDOWN
         elif guarantees.share(queue).is_within():
             shield = Reason.PREEMPTION_WITHIN_GUARANTEE
+        giver = None if may_exceed else Giver(guarantees.share(queue), guarantees.taker, wanted)
         highest = inf if limit is None else limit
         for application_id in queue.applications:
             running = state.applications[application_id].allocations
@@ -184,14 +194,26 @@ def _examine_reach(state: PartitionState, leaf: Queue, ask: Allocation, now: flo
             if shield is not None:
                 found.protected[shield] += len(running)
             else:
-                _count_each(found, running.values(), highest, wanted.keys())
+                for one in _count_each(found, running.values(), highest, wanted.keys()):
+                    if giver is not None and _is_too_large(state, one, giver, wanted):
+                        found.too_large.append(one.key)
             if found.total > REACH_MAX:
                 found.is_cut = True
                 return found
     return found
 
 
-def _count_each(found: Reach, running: Iterable[Allocation], highest: float, wanted: KeysView[str]) -> None:
+def _is_too_large(state: PartitionState, one: Allocation, giver: Giver, wanted: Resources) -> bool:
+    node = state.nodes.get(one.node_id)
+    available = {} if node is None else node.available
+    lacked = [kind for kind, amount in wanted.items() if available.get(kind, 0) < amount]
+    return not giver.may_enter([(kind, one.resources.get(kind, 0)) for kind in lacked or wanted])
+
+
+def _count_each(
+    found: Reach, running: Iterable[Allocation], highest: float, wanted: KeysView[str]
+) -> Iterator[Allocation]:
+    """Count allocations, and yield the candidates."""
     for one in running:
         if one.released or one.preempted or one.shape.required_node or wanted.isdisjoint(one.resources):
             found.protected[Reason.PREEMPTION_NO_VICTIM] += 1
@@ -199,3 +221,4 @@ def _count_each(found: Reach, running: Iterable[Allocation], highest: float, wan
             found.protected[Reason.PREEMPTION_PRIORITY] += 1
         else:
             found.candidates += 1
+            yield one

@@ -1,7 +1,11 @@
 """The node that is freed for an ask, and the victims on it: the fewest, and preferably none that did not agree.
 
-The victims of a node are its candidates, in their order, until what is missing there is freed. A node with room needs
-none; it is an option only if the ask found no room in its queues, as otherwise it did not take the ask.
+The victims of a node are its candidates, in their order, until what is missing there is freed, without those that are
+too large: larger than what remains of the guarantee of the queue of the ask, in a type that is missing there. A node
+with room needs none; it is an option only if the ask found no room in its queues, as otherwise it did not take the ask.
+
+If no node can be freed so, and the ask is within its guarantee, candidates that are too large are chosen as well, and
+the node is the one with the smallest victims.
 
 An RM with the capability `preemption-predicates` also decides whether the ask would run on a node without the victims:
 another allocation may be in its way, or a host port taken. As in YuniKorn, the nodes are tried in the order of their
@@ -18,6 +22,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from common.messages import Resources
+from common.resources import covers, total_of
 from partition_worker.engine.allocation import Allocation, amounts_of
 from partition_worker.engine.nodes.node_index import Node, Reservation
 from partition_worker.engine.nodes.nodes import Nodes
@@ -45,6 +50,16 @@ VICTIMS_MAX: Final = 1024
 
 Choice = tuple[Node, list[Candidate]]
 """A node, and the victims on it."""
+
+
+class _Option(NamedTuple):
+    """A node, and the candidates on it in the order in which they would go; the first `needed` free the room."""
+
+    node: Node
+    candidates: list[Candidate]
+    needed: int
+    rank: int = -1
+    """Of several with larger victims the place of this one, from 0; otherwise -1."""
 
 
 def find_usable_nodes(
@@ -97,7 +112,7 @@ def choose_node(
         if (cost_at_least, node_id) > cheapest:
             break
         there = on_node.get(node_id, [])
-        victims = _victims_on_node(missing, there) if missing else []
+        victims = pick_victims(missing, there) if missing else []
         if victims or (not missing and nodes.is_accepted(ask.shape, usable[node_id])):
             cost = _cost(there, len(victims)), node_id
             if cost < cheapest:
@@ -116,10 +131,8 @@ def _largest_gains(wanted: Resources, candidates: Iterable[Candidate]) -> Resour
     """Return, for each wanted type, the most that any candidate would free; 0 if none may leave. A candidate that may
     not leave while all are there may not do so later, on any node.
     """
-    leaving = [candidate for candidate in candidates if candidate[1].has_surplus]
-    if not any(giver.may_enter(one.shape.amounts) for one, giver in leaving):
-        return dict.fromkeys(wanted, 0)
-    return {kind: max([one.resources.get(kind, 0) for one, _ in leaving]) for kind in wanted}
+    leaving = [one for one, giver in candidates if giver.has_surplus]
+    return {kind: max([one.resources.get(kind, 0) for one in leaving], default=0) for kind in wanted}
 
 
 def _find_prospects(
@@ -148,30 +161,128 @@ def _find_prospects(
             yield max(-(-lack // largest[kind]) for kind, lack in missing.items()), node_id, missing
 
 
-def _victims_on_node(missing: Resources, candidates: list[Candidate]) -> list[Candidate]:
-    """Return the victims that free what is missing; none if all candidates are not enough."""
-    missing = dict(missing)
+def pick_victims(missing: Resources, candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the first candidates that free what is missing and are not too large; none if all are not enough."""
+    victims, left, _ = _pick(missing, candidates)
+    _undo(victims)
+    return [] if left else victims
+
+
+def pick_larger_victims(missing: Resources, candidates: Sequence[Candidate], wanted: Resources) -> list[Candidate]:
+    """Return as few and small candidates as free what is missing if those that are too large may be chosen as well;
+    none if all are not enough, or if `pick_victims` finds some.
+    """
+    victims, left, too_large = _pick(missing, candidates)
+    is_needed = bool(left)
+    too_large.sort(key=lambda candidate: _larger_key([candidate], missing, wanted))
+    for candidate in too_large:
+        if _helps(candidate, left):
+            _take(candidate, left)
+            victims.append(candidate)
+    _undo(victims)
+    if not is_needed:
+        return []
+    alone = [candidate for candidate in candidates if candidate[1].may_leave() and _frees([candidate], missing)]
+    choices = [[candidate] for candidate in alone]  # the first ones may keep one that is larger from leaving
+    if not left:
+        choices.append(_drop_needless(victims, missing))
+    return min(choices, key=lambda choice: _larger_key(choice, missing, wanted), default=[])
+
+
+def _drop_needless(victims: list[Candidate], missing: Resources) -> list[Candidate]:
+    """Return the victims without those, in their order, without which the others free what is missing."""
+    needed = list(victims)
+    for candidate in victims:
+        others = [other for other in needed if other is not candidate]
+        if _frees(others, missing):
+            needed = others
+    return needed
+
+
+def _frees(victims: list[Candidate], missing: Resources) -> bool:
+    return covers(total_of(one.resources for one, _ in victims), missing)
+
+
+def _pick(missing: Resources, candidates: Sequence[Candidate]) -> tuple[list[Candidate], Resources, list[Candidate]]:
+    """Return the candidates that are chosen, what they do not free, and those that are too large at their turn. The
+    chosen ones have moved.
+    """
+    left = dict(missing)
     victims: list[Candidate] = []
+    too_large: list[Candidate] = []
     for candidate in candidates:
-        one, giver = candidate
-        if not giver.may_leave():
-            continue
-        if not giver.may_enter(one.shape.amounts):
+        if not left:
             break
-        gained = [kind for kind in missing if one.resources.get(kind)]
-        if not gained:
+        if not _helps(candidate, left):
             continue
-        victims.append(candidate)
-        for kind in gained:
-            missing[kind] -= one.resources[kind]
-            if missing[kind] <= 0:
-                del missing[kind]
-        if not missing:
-            break
-        giver.move(one.shape.amounts)
-    for one, giver in victims if missing else victims[:-1]:
+        if _is_too_large(candidate, missing):
+            too_large.append(candidate)
+        else:
+            _take(candidate, left)
+            victims.append(candidate)
+    return victims, left, too_large
+
+
+def _helps(candidate: Candidate, left: Resources) -> bool:
+    one, giver = candidate
+    return any(one.resources.get(kind) for kind in left) and giver.may_leave()
+
+
+def _is_too_large(candidate: Candidate, missing: Resources) -> bool:
+    one, giver = candidate
+    return not giver.may_enter([(kind, one.resources[kind]) for kind in missing if one.resources.get(kind)])
+
+
+def _take(candidate: Candidate, left: Resources) -> None:
+    """Choose a candidate, and subtract what it frees from what is left to free."""
+    one, giver = candidate
+    for kind in [kind for kind in left if one.resources.get(kind)]:
+        left[kind] -= one.resources[kind]
+        if left[kind] <= 0:
+            del left[kind]
+    giver.move(one.shape.amounts)
+
+
+def _undo(victims: list[Candidate]) -> None:
+    for one, giver in victims:
         giver.move(one.shape.amounts, -1)
-    return [] if missing else victims
+
+
+def _larger_key(victims: list[Candidate], missing: Resources, wanted: Resources) -> tuple[bool, bool, float, int]:
+    """Sort key of a choice of larger victims: preferably all agreed, no originators, small relative to the ask in each
+    missing type, and few.
+    """
+    allocations = [one for one, _ in victims]
+    total = total_of(one.resources for one in allocations)
+    return (
+        not all(one.may_be_victim for one in allocations),
+        any(one.originator for one in allocations),
+        max([total.get(kind, 0) / wanted[kind] for kind in missing]),
+        len(victims),
+    )
+
+
+def choose_node_of_larger_victims(
+    usable: dict[str, Node], wanted: Resources, candidates: Sequence[Candidate]
+) -> Choice | None:
+    """Return the node with the smallest victims if those that are too large may be chosen as well: preferably no
+    originators and only victims that agreed; of equals the first by id. None if no node can be freed.
+    """
+    options = _list_larger_options(usable, wanted, candidates)
+    return (options[0].node, options[0].candidates) if options else None
+
+
+def _list_larger_options(usable: dict[str, Node], wanted: Resources, candidates: Sequence[Candidate]) -> list[_Option]:
+    """Return the nodes that can be freed so, the best first."""
+    on_node = _sort_by_node(candidates)
+    prospects = _find_prospects(usable, wanted, on_node, _largest_gains(wanted, candidates), nodes_tried=True)
+    found: list[tuple[tuple[bool, bool, float, int], str, list[Candidate]]] = []
+    for _, node_id, missing in prospects:
+        victims = pick_larger_victims(missing, on_node[node_id], wanted) if missing else []
+        if victims:
+            found.append((_larger_key(victims, missing, wanted), node_id, victims))
+    found.sort(key=lambda option: option[:2])
+    return [_Option(usable[node_id], victims, len(victims), rank) for rank, (_, node_id, victims) in enumerate(found)]
 
 
 def _cost(candidates: list[Candidate], count: int) -> int:
@@ -198,14 +309,6 @@ def _cost(candidates: list[Candidate], count: int) -> int:
 # The verdicts of the RM -----------------------------------------------------------------------------------------------
 
 
-class _Option(NamedTuple):
-    """A node, and the candidates on it in the order in which they would go; the first `needed` free the room."""
-
-    node: Node
-    candidates: list[Candidate]
-    needed: int
-
-
 def choose_node_with_rm(
     predicates: Predicates,
     usable: dict[str, Node],
@@ -220,7 +323,22 @@ def choose_node_with_rm(
     """
     on_node = _sort_by_node(candidates)
     prospects = _find_prospects(usable, wanted, on_node, _largest_gains(wanted, candidates), nodes_tried=nodes_tried)
-    options = _list_options(usable, on_node, prospects)
+    return _search(predicates, ask, _list_options(usable, on_node, prospects), on_node)
+
+
+def choose_node_of_larger_victims_with_rm(
+    predicates: Predicates, usable: dict[str, Node], ask: Allocation, wanted: Resources, candidates: Sequence[Candidate]
+) -> Choice | str | None:
+    """As `choose_node_of_larger_victims`, by the verdicts of the RM. It is asked about the victims that free the room
+    only: no further ones have to go.
+    """
+    return _search(predicates, ask, iter(_list_larger_options(usable, wanted, candidates)), {})
+
+
+def _search(
+    predicates: Predicates, ask: Allocation, options: Iterator[_Option], on_node: Mapping[str, list[Candidate]]
+) -> Choice | str | None:
+    """Return the best of the first options that the RM accepts."""
     found: Choice | None = None
     cheapest, refused = (COST_MAX, ""), 0
     while batch := list(islice(options, NODES_PER_BATCH)):
@@ -232,7 +350,8 @@ def choose_node_with_rm(
             elif count < 0:
                 refused += 1
             else:
-                cost = _cost(on_node.get(option.node.node_id, []), count), option.node.node_id
+                node_id, rank = option.node.node_id, option.rank
+                cost = (_cost(on_node.get(node_id, []), count) if rank < 0 else rank), node_id
                 if cost < cheapest:
                     found, cheapest = (option.node, option.candidates[:count]), cost
         if cheapest[0] < ORIGINATOR_COST:
@@ -263,28 +382,26 @@ def _list_options(
         there = on_node.get(node_id, [])
         if node_id in needed:
             victims = needed.pop(node_id)
-            more = _further_on_node(victims, there)[: max(0, VICTIMS_MAX - len(victims))] if victims else []
-            yield _Option(usable[node_id], victims + more, len(victims))
+            more = _further_on_node(victims, there, missing[node_id]) if victims else []
+            yield _Option(usable[node_id], victims + more[: max(0, VICTIMS_MAX - len(victims))], len(victims))
             continue
-        victims = _victims_on_node(missing[node_id], there) if missing[node_id] else []
+        victims = pick_victims(missing[node_id], there) if missing[node_id] else []
         if victims or not missing[node_id]:
             needed[node_id] = victims
             heappush(heap, (len(victims), node_id))
 
 
-def _further_on_node(victims: list[Candidate], there: list[Candidate]) -> list[Candidate]:
+def _further_on_node(victims: list[Candidate], there: list[Candidate], missing: Resources) -> list[Candidate]:
     """Return the other candidates on a node that may go after these victims, in their order. As in YuniKorn, they are
-    those that may go at their turn, and still exceed their guarantees when it has come.
+    those that may go at their turn, and still exceed their guarantees when it has come; without those too large.
     """
     chosen = {one.key for one, _ in victims}
     others: list[Candidate] = []
     moved: list[Candidate] = []
     for candidate in there:
         one, giver = candidate
-        if not giver.may_leave():
+        if not giver.may_leave() or _is_too_large(candidate, missing):
             continue
-        if not giver.may_enter(one.shape.amounts):
-            break
         if one.key in chosen:
             giver.move(one.shape.amounts)
             moved.append(candidate)

@@ -131,9 +131,9 @@ class Giver:
                 return True
         return False
 
-    def may_enter(self, amounts: Amounts) -> bool:
+    def may_enter(self, amounts: Iterable[tuple[str, int]]) -> bool:
         """Whether the remaining amount of the taker, once these amounts have left, covers them, of the types that are
-        guaranteed. At levels above both it does unless they are exceeded already.
+        guaranteed. At levels above both it does unless they are exceeded already. If not, they are too large.
         """
         apart, shared = self._apart, self._shared
         for kind, amount in amounts:

@@ -8,13 +8,14 @@ Choice of the node and the victims, for an ask whose queue is below its guarante
     1. Candidates are the unprotected allocations within reach (`victim_candidates.py`).
     2. The ask must fit the guarantee of its queue, now or without all candidates.
     3. The node is the one with the fewest victims, preferably none that did not agree to be preempted
-       (`node_choice.py`); an RM may decide whether the ask would run there without them.
-    4. Further victims are added for what else the queue of the ask is guaranteed.
-    5. Of all these, as many are chosen as cover the ask.
+       (`node_choice.py`); an RM may decide whether the ask would run there without them. No victim is larger than what
+       remains of the guarantee, unless only such victims make room and the ask is within its guarantee.
+    4. Further victims are added if the queues of the ask have no room without them, by the same rule.
+    5. Others are added as long as they fit the guarantee, if all together then cover the whole ask.
 
-The algorithm is YuniKorn's, odd results included: it takes victims for the whole ask even if the node has some room,
-and the last victim of a queue may leave it below its guarantee, because the queue is checked before the victim
-leaves. Two differences: here collection ends when all types that are missing on the node are covered, not one of them
+Step 5 is YuniKorn's, which takes victims for the whole ask even if the node has some room, or else none at all. The
+last victim of a queue may leave it below its guarantee, because the queue is checked before the victim leaves. Other
+differences: the collection on a node ends when all types that are missing there are covered, not one of them
 twice; and the preemption cooldown protects queues that took from the queue of the ask (`preemption_log.py`).
 
 YuniKorn goes through the candidates of a node a second time without charging the queue of the ask. The result is the
@@ -27,6 +28,7 @@ cooldown applies.
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Final
 
@@ -35,14 +37,18 @@ from common.resources import add_to, covers, drop_zeros, fits, plus
 from common.rm_messages import PREEMPTED_BY_SCHEDULER
 from partition_worker.engine import events, ledger, reservations
 from partition_worker.engine.allocation import Allocation, AskGroup, amounts_of
-from partition_worker.engine.application import Application
+from partition_worker.engine.application import Application, find_queue_lack
 from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.predicates.evaluation import WAITING
 from partition_worker.engine.preemption.node_choice import (
     Choice,
     choose_node,
+    choose_node_of_larger_victims,
+    choose_node_of_larger_victims_with_rm,
     choose_node_with_rm,
     find_usable_nodes,
+    pick_larger_victims,
+    pick_victims,
 )
 from partition_worker.engine.preemption.victim_candidates import (
     Candidate,
@@ -219,11 +225,16 @@ def plan_victims(
         choice = choose_node_with_rm(predicates, usable, ask, wanted, candidates, nodes_tried=nodes_tried)
     else:
         choice = choose_node(state.nodes, usable, ask, wanted, candidates, nodes_tried=nodes_tried)
+    may_exceed, are_larger = guarantees.taker.covers(wanted), choice is None
+    if choice is None and may_exceed and asks_rm:
+        choice = choose_node_of_larger_victims_with_rm(predicates, usable, ask, wanted, candidates)
+    elif choice is None and may_exceed:
+        choice = choose_node_of_larger_victims(usable, wanted, candidates)
     if choice is None or isinstance(choice, str):
         return choice or NO_HELP
     node, there = choice
-    required = len(there) if asks_rm else 0
-    victims = _choose_victims(guarantees.taker, wanted, node, there, candidates, required)
+    search = _Search(state, application, ask, guarantees.taker, candidates, may_exceed)
+    victims = search.choose_victims(node, there, are_larger=are_larger, required=len(there) if asks_rm else 0)
     return victims if isinstance(victims, str) else Preempt(application, ask, node, tuple(victims), tuple(cancels))
 
 
@@ -245,49 +256,87 @@ def _is_guaranteed(taker: GuaranteeShare, wanted: Resources, candidates: list[Ca
 # The victims ----------------------------------------------------------------------------------------------------------
 
 
-def _choose_victims(
-    taker: GuaranteeShare,
-    wanted: Resources,
-    node: Node,
-    there: list[Candidate],
-    candidates: list[Candidate],
-    required: int,
-) -> list[Allocation] | str:
-    """Return all victims, those on the node first, or why there are none; the first `required` are among them. It is
-    the last use of the guarantees, and undoes nothing.
+@dataclass(slots=True)
+class _Search:
+    """An ask that looks for victims."""
 
-    There are none if candidates elsewhere may leave, and the queue of the ask would then have more than its guarantee
-    of anything that is wanted. It has so before these leave, or never: what enters is covered.
-    """
-    chosen = [allocation for allocation, _ in there]
-    keys = {allocation.key for allocation in chosen}
-    for allocation, giver in there:
-        giver.leave(allocation.shape.amounts)
-    more = _further_victims(taker, keys, candidates)
-    is_exceeded = not taker.covers(dict.fromkeys(wanted, 0))
-    if is_exceeded or not chosen:
-        first = next(more, None)
-        if is_exceeded if first else not chosen:
+    state: PartitionState
+    application: Application
+    ask: Allocation
+    taker: GuaranteeShare
+    candidates: list[Candidate]
+    may_exceed: bool
+    """Whether candidates may be chosen that are larger than what remains of the guarantee."""
+
+    def choose_victims(
+        self, node: Node, there: list[Candidate], *, are_larger: bool, required: int
+    ) -> list[Allocation] | str:
+        """Return all victims, those on the node first, or why there are none; the first `required` are among them. It
+        is the last use of the guarantees, and undoes nothing. `are_larger`: whether those on the node are.
+
+        There are none if candidates elsewhere may leave, and the queue of the ask would then have more than its
+        guarantee of anything that is wanted. It has so before these leave, or never: what enters is covered.
+        """
+        wanted = drop_zeros(self.ask.resources)
+        chosen = [allocation for allocation, _ in there]
+        keys = {allocation.key for allocation in chosen}
+        for allocation, giver in there:
+            giver.leave(allocation.shape.amounts)
+        more = self._list_further(keys, self.candidates)
+        is_exceeded = not self.taker.covers(dict.fromkeys(wanted, 0))
+        first = next(more, None) if is_exceeded or not chosen else None
+        if is_exceeded and first is not None:
             return NO_HELP
-        chosen += [first] if first else []
-    else:  # as the ask has no room on the node yet, only candidates up to the last one there count
-        ends = [0]
-        ends += (at for at, (one, _) in enumerate(candidates, 1) if one.node_id == node.node_id and one.key not in keys)
-        more = _further_victims(taker, keys, islice(candidates, ends[-1]))
-    return _take_enough(wanted, node, chain(chosen, more), required) or TOO_LITTLE
+        fewest = self._add_for_queues(chosen, keys, wanted)
+        if not fewest or are_larger:
+            return fewest or (TOO_LITTLE if chosen else NO_HELP)
+        if chosen:  # as the ask has no room on the node yet, only candidates up to the last one there count
+            ends = [0]
+            others = enumerate(self.candidates, 1)
+            ends += (at for at, (one, _) in others if one.node_id == node.node_id and one.key not in keys)
+            more = self._list_further(keys, islice(self.candidates, ends[-1]))
+        elif first is not None:
+            chosen = [first]
+        victims = _take_enough(wanted, node, chain(chosen, more), required)
+        return victims if victims and self._find_queue_lack(victims) is None else fewest
 
+    def _list_further(self, chosen: set[str], candidates: Iterable[Candidate]) -> Iterator[Allocation]:
+        """Yield further victims, on any node, until the queue of the ask has its guarantee. One that was returned
+        counts only when the next one is requested.
+        """
+        bounds = self.taker.bounds
+        for allocation, giver in candidates:
+            if not giver.may_leave() or allocation.key in chosen:
+                continue
+            amounts = allocation.shape.amounts
+            if not giver.may_enter(amounts):
+                return
+            if any(amount and kind in bounds for kind, amount in amounts):
+                yield allocation
+                giver.move(amounts)
 
-def _further_victims(taker: GuaranteeShare, chosen: set[str], candidates: Iterable[Candidate]) -> Iterator[Allocation]:
-    """Yield further victims, on any node, until the queue of the ask has its guarantee."""
-    for allocation, giver in candidates:
-        if not giver.may_leave() or allocation.key in chosen:
-            continue
-        amounts = allocation.shape.amounts
-        if not giver.may_enter(amounts):
-            return
-        if any(amount and kind in taker.bounds for kind, amount in amounts):
-            giver.move(amounts)
-            yield allocation
+    def _add_for_queues(self, chosen: list[Allocation], keys: set[str], wanted: Resources) -> list[Allocation]:
+        """Return these victims, and as few others as make room in the queues of the ask; none if that is impossible, or
+        if there is nothing to do but to wait for earlier victims.
+        """
+        lack = self._find_queue_lack(chosen)
+        if lack is None:
+            return chosen
+        level, missing = lack
+        applications = self.state.applications
+        others = [
+            (one, giver)
+            for one, giver in self.candidates
+            if one.key not in keys and level in applications[one.application_id].queue.ancestry()
+        ]
+        more = pick_victims(missing, others)
+        if not more and self.may_exceed and fits(wanted, missing):  # or the queue exceeds its maximum for other reasons
+            more = pick_larger_victims(missing, others, wanted)
+        return [*chosen, *[one for one, _ in more]] if more else []
+
+    def _find_queue_lack(self, victims: list[Allocation]) -> tuple[Queue, Resources] | None:
+        leaf, amounts = self.application.queue, self.ask.shape.amounts
+        return find_queue_lack(self.state.applications, leaf, amounts, victims)
 
 
 def _take_enough(wanted: Resources, node: Node, offered: Iterable[Allocation], required: int) -> list[Allocation]:

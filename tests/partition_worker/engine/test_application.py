@@ -13,7 +13,7 @@ from partition_worker.engine.application import (
     Application,
     AppState,
     Use,
-    frees_queue_room,
+    find_queue_lack,
     next_state,
 )
 from partition_worker.engine.queues.queue import NOTHING_PENDING
@@ -228,8 +228,11 @@ def test_victims_free_room_in_the_queues_above_them() -> None:
 
     def frees(amount: int, *keys: str) -> bool:
         victims = [running[key] for key in keys]
-        return frees_queue_room(
-            trial.partition.applications, trial.queue("root.p.b"), amounts_of({"memory": amount}), victims
+        return (
+            find_queue_lack(
+                trial.partition.applications, trial.queue("root.p.b"), amounts_of({"memory": amount}), victims
+            )
+            is None
         )
 
     assert frees(2, "a1")

@@ -420,6 +420,21 @@ def test_preemption_beyond_a_fence() -> None:
     assert preemption_of(trial, "b1")[0] == "preemption-fence"
 
 
+def test_preemption_names_the_candidates_that_are_too_large() -> None:
+    """What its parent is guaranteed is used up by another queue, which has more than its own part of it."""
+    queues = "root.p guaranteed=memory:10; root.p.q guaranteed=memory:1; root.p.q.b preemption.delay=1s"
+    trial = Trial(f"{queues}; root.p.a guaranteed=memory:2")
+    trial.does(TEN, apps("app-1 root.p.a", "app-2 root.p.q.b"))
+    trial.does(asks(*(f"app-1 a{number} memory=2 victim" for number in range(5))))
+    trial.does(asks("app-2 b1 memory=1 preemptor")).waits(2)
+    code, text = preemption_of(trial, "b1")
+    assert code == "preemption-too-little"
+    assert text.endswith(
+        "might be preempted, but those of one node free too little without those that are larger than the remaining "
+        "guarantee of root.p.q.b (a0, a1, a2 and 2 more)"
+    )
+
+
 @pytest.mark.tampers
 def test_preemption_from_a_queue_that_a_cooldown_protects() -> None:
     trial = Trial("root.a; root.b guaranteed=memory:6 preemption.delay=1s")

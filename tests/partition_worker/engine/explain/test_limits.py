@@ -75,7 +75,7 @@ def test_only_so_many_groups_of_a_queue_are_counted(monkeypatch: pytest.MonkeyPa
 
 
 def test_only_so_many_allocations_within_reach_are_examined(monkeypatch: pytest.MonkeyPatch) -> None:
-    trial = crowded().does(asks("app-b b1 memory=9 preemptor")).waits(2)
+    trial = crowded().does(asks("app-b b1 memory=9 preemptor priority=-1")).waits(2)
     monkeypatch.setattr(preemption_checks, "REACH_MAX", 1)
     found = explain_ask(trial.partition, trial.app("app-b"), trial.partition.allocations["b1"], trial.now)
     check = next(one for one in found.checks if one.code.startswith("preemption"))

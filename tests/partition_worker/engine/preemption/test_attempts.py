@@ -154,6 +154,16 @@ def test_many_asks_of_a_leaf_look_for_victims_in_turn() -> None:
     assert len(one.queue("root.owner").preemption_tried) == 12
 
 
+def test_all_of_a_guarantee_is_reclaimed_although_the_victims_are_larger_than_the_last_part() -> None:
+    one = Trial("root.owner guaranteed=memory:10 preemption.delay=1s; root.borrower")
+    one.does(nodes("n1 memory=12"), apps("owner root.owner", "borrower root.borrower"))
+    one.does(asks("borrower b0 memory=6 victim", "borrower b1 memory=6 victim"))
+    one.does(asks("owner o1 memory=5 preemptor", "owner o2 memory=5 preemptor"))
+    assert going(one.waits(2)) == ["b1"]
+    assert going(one.does(released(*confirmed("b1"))).waits(16)) == ["b0"]
+    assert one.does(released(*confirmed("b0"))).running == ["o1 on n1", "o2 on n1"]
+
+
 # What follows -------------------------------------------------------------------------------------------------------
 
 

@@ -110,6 +110,18 @@ def test_a_node_that_the_rm_admits_the_ask_to_without_victims_needs_none_if_only
     assert lines(one.answers()) == ["b4 released"]
 
 
+def test_if_only_larger_victims_make_room_the_rm_is_asked_about_these_alone() -> None:
+    one = Trial("root.owner guaranteed=memory:5; root.borrower")
+    one.does(nodes("n1 memory=10", "n2 memory=12"), apps("owner root.owner", "b root.borrower"))
+    one.does(asks("b k1 memory=4 victim on=n1", "b k2 memory=6 victim on=n1", "b k3 memory=12 victim on=n2"))
+    one.partition.nodes.predicates.asks_manager = one.partition.nodes.predicates.asks_about_victims = True
+    one.does(asks("owner o1 memory=5 preemptor"))
+    one.told()
+    one.waits(30.1)
+    assert lines(one) == ["may o1 run on n1 without k2 from 0, o1 run on n2 without k3 from 0?"]
+    assert lines(one.answers("o1 on n1: no")) == ["k3 released"]
+
+
 def test_without_the_capability_a_node_is_taken_if_the_rm_lets_it_be_reserved() -> None:
     one = deciding("n1", decides=False)
     assert lines(one) == ["may o1 run on n1?"]

@@ -29,11 +29,13 @@ def test_victims_cover_the_whole_ask_even_if_the_node_has_some_room() -> None:
     assert victims(trial, "root.b ask memory=5") == ["r1", "r2", "r3"]
 
 
-def test_others_go_only_as_long_as_their_queue_has_too_much_without_the_first_ones() -> None:
-    """As above, but the queue is within its guarantee as soon as one has gone; and that one does not cover the ask."""
+def test_no_more_go_than_make_room_if_all_that_may_go_do_not_cover_the_whole_ask() -> None:
+    """As above, but the queue is within its guarantee as soon as one has gone."""
     queues, parts = "root.a guaranteed=memory:5; root.b guaranteed=memory:10", ("root.a r3 n1 memory=3",)
     trial = cluster(queues, "n1 memory=10", *parts, "root.a r2 n1 memory=2", "root.a r1 n1 memory=2")
-    assert plan(trial, "root.b ask memory=4") == TOO_LITTLE
+    assert victims(trial, "root.b ask memory=4") == ["r1"]
+    trial = cluster(TWO, "n1 memory=7", "root.a r1 n1 memory=3")
+    assert victims(trial, "root.b ask memory=5") == ["r1"]
 
 
 def test_the_last_victim_may_leave_its_queue_with_less_than_its_guarantee() -> None:
@@ -81,12 +83,90 @@ def test_an_ask_that_fits_the_guarantee_once_candidates_are_gone_may_preempt() -
     assert plan(trial, "root.p.b large memory=11") == NO_GUARANTEE
 
 
-def test_more_than_the_guarantee_of_the_ask_is_not_taken_on_any_node() -> None:
-    """The only candidate is larger than what the queue of the ask is guaranteed."""
+def test_candidates_that_are_larger_than_the_rest_of_the_guarantee_are_skipped() -> None:
+    """10 of the guarantee are left; the newest candidate has 20."""
+    running = ("root.a small n1 memory=10", "root.a mid n1 memory=10", "root.a big n1 memory=20")
+    assert victims(cluster(TWO, "n1 memory=40", *running), "root.b ask memory=10") == ["mid"]
+
+
+def test_only_types_that_the_ask_lacks_on_the_node_are_compared() -> None:
+    queues = "root.a; root.b guaranteed=memory:10,gpu:1,vcore:2"
+    trial = cluster(queues, "n1 memory=4 gpu=9 vcore=9", "root.a r1 n1 memory=4 gpu=5 vcore=5")
+    assert victims(trial, "root.b ask memory=4 gpu=1") == ["r1"]
+
+
+def test_if_only_larger_ones_make_room_the_smallest_goes() -> None:
     trial = cluster(
-        "root.a; root.b guaranteed=memory:4", "n1 memory=10", "root.a r1 n1 memory=5", "root.a r2 n1 memory=5"
+        "root.a; root.b guaranteed=memory:8",
+        *("n1 memory=24", "root.a r1 n1 memory=10", "root.a r2 n1 memory=11", "root.a r3 n1 memory=3"),
+        *("n2 memory=12", "root.a r4 n2 memory=12"),
     )
-    assert plan(trial, "root.b ask memory=3") == NO_HELP
+    assert chosen(plan(trial, "root.b ask memory=4")) == ("n1", ["r1"]), "without the small one that is not enough"
+    trial = cluster(
+        "root.a; root.b guaranteed=memory:4", "n1 memory=6", "root.a r1 n1 memory=3", "root.a r2 n1 memory=3"
+    )
+    assert victims(trial, "root.b ask memory=4") == ["r2", "r1"], "both are larger than the guarantee together"
+
+
+def test_of_several_nodes_the_one_with_the_smallest_larger_victim() -> None:
+    parts = [part for n in range(4) for part in (f"n{n} memory=9", f"root.a r{n} n{n} memory={(8, 7, 7, 9)[n]}")]
+    assert chosen(plan(cluster("root.a; root.b guaranteed=memory:4", *parts), "root.b ask memory=4")) == ("n1", ["r1"])
+    for flag in ("unwilling", "originator"):
+        trial = cluster("root.a; root.b guaranteed=memory:4", *parts[:3], f"{parts[3]} {flag}")
+        assert chosen(plan(trial, "root.b ask memory=4")) == ("n0", ["r0"])
+
+
+def test_a_larger_one_goes_that_may_not_once_a_small_one_has() -> None:
+    """Its queue exceeds its guarantee by 1 only."""
+    trial = cluster(
+        "root.a guaranteed=memory:10; root.b guaranteed=memory:5",
+        *("n1 memory=11", "root.a r1 n1 memory=9", "root.a r2 n1 memory=2"),
+    )
+    assert victims(trial, "root.b ask memory=5") == ["r1"]
+
+
+def test_an_ask_that_is_not_within_its_guarantee_takes_none_that_are_larger() -> None:
+    """What its parent is guaranteed is used up by another queue, so that it would be once some have gone."""
+    queues = "root.p guaranteed=memory:10; root.p.q guaranteed=memory:4; root.p.q.b; root.p.a guaranteed=memory:2"
+    running = ("root.p.a r1 n1 memory=5", "root.p.a r2 n1 memory=5")
+    assert plan(cluster(queues, "n1 memory=10", *running), "root.p.q.b ask memory=2") == NO_HELP
+    assert victims(cluster(queues.replace("memory:4", "memory:5"), "n1 memory=10", *running), "root.p.q.b ask memory=2")
+
+
+FULL_PARENT = "root.p max=memory:20; root.p.a; root.p.b guaranteed=memory:8"
+
+
+def test_nor_do_larger_ones_hide_others_if_a_parent_is_full_and_the_nodes_are_not() -> None:
+    trial = cluster(FULL_PARENT, "n1 memory=40", "root.p.a r1 n1 memory=5", "root.p.a r2 n1 memory=15")
+    assert victims(trial, "root.p.b ask memory=4", tried=False) == ["r1"]
+    trial = cluster(FULL_PARENT, "n1 memory=40", "root.p.a r1 n1 memory=11", "root.p.a r2 n1 memory=9")
+    assert victims(trial, "root.p.b ask memory=4", tried=False) == ["r2"], "the smallest of those that are larger"
+
+
+def test_victims_make_room_on_the_node_and_in_a_full_parent() -> None:
+    """A little is missing on the node, and 4 in the parent."""
+    queues = "root.p max=memory:20; root.p.a; root.p.b guaranteed=memory:4"
+    trial = cluster(
+        queues,
+        *("n1 memory=8", "root.p.a r1 n1 memory=2", "root.p.a r2 n1 memory=4"),
+        *("n2 memory=20", "root.p.a r3 n2 memory=3", "root.p.a r4 n2 memory=11"),
+    )
+    trial.takes(nodes("n2", action=NODE_DRAIN))
+    assert chosen(plan(trial, "root.p.b ask memory=4", tried=False)) == ("n1", ["r2"])
+    running = ("root.p.a r3 n2 memory=3", "root.p.a r4 n2 memory=15")
+    trial = cluster(queues, "n1 memory=5", "root.p.a r1 n1 memory=2", "n2 memory=20", *running)
+    trial.takes(nodes("n2", action=NODE_DRAIN))
+    assert chosen(plan(trial, "root.p.b ask memory=4", tried=False)) == ("n1", ["r1", "r3"])
+
+
+def test_nobody_goes_where_that_makes_no_room_in_the_queues() -> None:
+    """The nodes together are smaller than what runs there, as one has shrunk."""
+    queues = "root.b guaranteed=memory:4; root.a; root.c preemption.policy=disabled"
+    trial = cluster(queues, "n1 memory=4", "root.a r1 n1 memory=4", "n2 memory=9", "root.c r2 n2 memory=9")
+    trial.takes(nodes("n2 memory=1", action=NODE_UPDATE))
+    assert plan(trial, "root.b ask memory=4") == TOO_LITTLE
+    trial.takes(nodes("n2 memory=9", action=NODE_UPDATE))
+    assert victims(trial, "root.b again memory=4") == ["r1"]
 
 
 def test_of_several_nodes_the_one_where_the_fewest_go() -> None:
@@ -121,12 +201,6 @@ def test_one_type_in_excess_does_not_end_the_collection_while_another_is_missing
     assert victims(trial, "root.b ask memory=4 gpu=1") == ["r2", "r1"]
 
 
-def test_helped_but_short_where_those_who_gain_something_do_not_cover_it() -> None:
-    """4 are free on the node, the only victim has 3, and 5 are asked for."""
-    trial = cluster(TWO, "n1 memory=7", "root.a r1 n1 memory=3")
-    assert plan(trial, "root.b ask memory=5") == TOO_LITTLE
-
-
 def test_others_on_the_node_go_until_the_whole_ask_is_covered() -> None:
     """4 are free there and 8 are asked for: the first of them frees what is missing, and the second covers the ask."""
     trial = cluster(
@@ -142,7 +216,7 @@ def test_who_comes_before_them_elsewhere_uses_up_the_guarantee_first() -> None:
         "root.a; root.b guaranteed=memory:10",
         *("n1 memory=12", "n2 memory=7", "root.a r1 n1 memory=4", "root.a x n2 memory=7", "root.a r2 n1 memory=4"),
     )
-    assert plan(trial, "root.b ask memory=8") == TOO_LITTLE
+    assert victims(trial, "root.b ask memory=8") == ["r2"]
 
 
 def test_nobody_goes_if_others_would_and_the_queue_of_the_ask_had_too_much_of_something_still() -> None:
@@ -345,7 +419,7 @@ def test_many_small_ones_count_as_many_although_somebody_elsewhere_is_large() ->
         *("n1 memory=6", *(f"root.a a{n} n1 memory=2" for n in range(3))),
         *("n2 memory=6", "root.a b1 n2 memory=3", "root.a b2 n2 memory=3"),
         *("n3 memory=6", "root.c c1 n3 memory=6 priority=1"),
-        *("n4 memory=3 gpu=1", "root.a d1 n4 memory=9"),
+        *("n4 memory=9 gpu=1", "root.a d1 n4 memory=9"),
     )
     assert chosen(plan(cluster(QUEUES.replace("100", "6"), *parts), "root.b ask memory=6")) == ("n2", ["b2", "b1"])
 
