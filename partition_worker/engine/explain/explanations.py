@@ -112,9 +112,12 @@ def _explain_group(
     ask: Allocation | None = None,
     with_ahead: bool = True,
 ) -> ExplanationView:
-    """Explain the first ask of a group, or another one of it, which waits for the same and for those before it."""
+    """Explain the first ask of a group, or another one of it, which waits for the same and for those before it. Of asks
+    with a reservation each has a node of its own.
+    """
     head, named = group.head, ask or group.head
     is_reserved = group.kind.standing is Standing.RESERVED
+    judged = named if is_reserved else head
     checks = [*check_partition(state, stalls)]
     own = [*check_application(state, application, now)]
     checks += [one for one in own if not (is_reserved and one.code in _TURN_BY_RESERVATION)]
@@ -125,9 +128,9 @@ def _explain_group(
     else:
         amounts = group.shape.amounts
         checks += check_limits(state, application, amounts)
-        keeps = application.reservations[head.key].keeps if is_reserved else NOTHING
+        keeps = application.reservations[judged.key].keeps if is_reserved else NOTHING
         checks += check_queues(application.queue, amounts, keeps)
-        node_checks, survey = _check_nodes(state, application, head, now)
+        node_checks, survey = _check_nodes(state, application, judged, now)
         checks += node_checks
         outlook = _find_outlook(state, application, group, checks, survey, now)
     failed = [one for one in checks if not one.passed]
@@ -137,7 +140,7 @@ def _explain_group(
     if group.kind.standing is Standing.HELD:
         remedies = _find_gang_remedies(state, application, group, now, stalls) if len(failed) == 1 else []
     elif failed:
-        remedies = find_remedies(StuckAsk(state, application, group, now, failed, survey, outlook))
+        remedies = find_remedies(StuckAsk(state, application, group, judged, now, failed, survey, outlook))
     nodes: dict[str, int] = {} if survey is None else {code: survey.counts[code] for code in sorted(survey.counts)}
     ahead = keep_rivals(find_ahead(state, application, group, now), failed, nodes) if with_ahead else []
     return ExplanationView(

@@ -67,6 +67,8 @@ class StuckAsk:
     state: PartitionState
     application: Application
     group: AskGroup
+    ask: Allocation
+    """Of its group the first one, or the one whose reservation is looked at."""
     now: float
     failed: list[CheckView]
     """The checks that failed, without preemption."""
@@ -78,10 +80,6 @@ class StuckAsk:
 
     def __post_init__(self) -> None:
         self.root_short = {one.resource: one.shortfall for one in self.failed if one.code == Reason.CLUSTER_FULL}
-
-    @property
-    def ask(self) -> Allocation:
-        return self.group.head
 
     @property
     def codes(self) -> frozenset[str]:

@@ -255,6 +255,17 @@ def test_an_ask_with_a_reservation_names_the_node_and_when_that_ends() -> None:
     assert view.until == int((reservation.created + 7200) * 1e9)
 
 
+def test_of_equal_asks_with_reservations_each_is_told_of_its_own_node() -> None:
+    trial = Trial("root.a; root.b").does(nodes(*(f"n{number} memory=10" for number in range(8))))
+    trial.does(apps("app-1 root.a", "app-2 root.b"), asks(*(f"app-1 a{number} memory=6" for number in range(8))))
+    trial.does(asks("app-2 b1 memory=5", "app-2 b2 memory=5")).waits(3)
+    for key in ("b1", "b2"):
+        found, node = why(trial, key), trial.app("app-2").reservations[key].node.node_id
+        assert found.stopped_by == "reserved-node-full"
+        assert found.summary.startswith(f"Waits because {node} is reserved for it")
+        assert found.nodes == {"node-full": 7, "node-reserved": 1}
+
+
 def test_an_ask_that_a_reservation_keeps_from_a_node_names_the_node_the_ask_and_when_that_ends() -> None:
     found = why(reserving().does(asks("app-1 a4 memory=3")), "a4")
     assert found.nodes == {"node-full": 1, "node-reserved": 1}
