@@ -9,8 +9,9 @@ Everything is written as words: a name, flags, and `key=value`, where a key that
 All amounts are in base units, in queues too. What plays them to a partition is in `trial.py`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from common import rm_messages
 from common.config.model import (
@@ -24,7 +25,7 @@ from common.config.model import (
     ResolverConfig,
     ResourcesConfig,
 )
-from common.messages import Resources
+from common.messages import Command, Resources
 from common.rm_messages import (
     NODE_CREATE,
     AddApplicationRequest,
@@ -56,6 +57,7 @@ TERMINATION_TYPES = {
         "SCHEDULING_FAILED_ON_RM",
     )
 }
+TYPE_NAMES = {number: name for name, number in TERMINATION_TYPES.items()}
 
 
 @dataclass
@@ -292,6 +294,22 @@ def _release(text: Words) -> AllocationRelease:
         allocation_key=key,
         termination_type=TERMINATION_TYPES[text.take("type", "STOPPED_BY_RM")],
     )
+
+
+COMMANDS: dict[str, Callable[..., Command]] = {
+    "node": nodes,
+    "drained-node": partial(nodes, action=rm_messages.NODE_CREATE_DRAIN),
+    "update-node": partial(nodes, action=rm_messages.NODE_UPDATE),
+    "drain": partial(nodes, action=rm_messages.NODE_DRAIN),
+    "undrain": partial(nodes, action=rm_messages.NODE_DRAIN_TO_SCHEDULABLE),
+    "remove-node": partial(nodes, action=rm_messages.NODE_DECOMMISSION),
+    "app": apps,
+    "remove-app": gone,
+    "ask": asks,
+    "release": released,
+    "foreign": foreign,
+}
+"""What builds a command from texts, by its verb in a story."""
 
 
 def both(*requests: AllocationRequest) -> AllocationRequest:

@@ -37,13 +37,12 @@ from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.queues.tree import Settings, Tree, compare_configs
 from partition_worker.engine.state import Effect, IgnoredRelease, LogLine, Part
-from tests.builders import PARTITION, TERMINATION_TYPES, config
+from tests.builders import PARTITION, TYPE_NAMES, config
 from tests.invariants import check
 
 ADMIN = Actor(user="op", scheduler_admin=True)
 START_S = 1_700_000_000.0
 BUDGET = 7  # small and odd, so that settling takes several calls
-_TYPE_NAMES = {number: name for name, number in TERMINATION_TYPES.items()}
 
 
 def read_all_settings(wanted: PartitionConfig) -> dict[str, Settings]:
@@ -67,7 +66,7 @@ def line(part: Part) -> str:
         case Allocation():
             return f"{part.allocation_key} on {part.node_id}"
         case AllocationRelease():
-            return f"{part.allocation_key} released ({_TYPE_NAMES[part.termination_type]}: {part.message})"
+            return f"{part.allocation_key} released ({TYPE_NAMES[part.termination_type]}: {part.message})"
         case RejectedAllocation():
             return f"{part.allocation_key} rejected: {part.reason}"
         case GroupsWanted():

@@ -6,6 +6,7 @@ right) and shares no order, index or memory with the engine. Not here: in which 
 """
 
 from collections.abc import Iterator
+from typing import Literal, NamedTuple
 
 from common.messages import Resources
 from common.resources import total_of
@@ -34,7 +35,7 @@ def _missed(state: PartitionState, application: Application) -> Iterator[str]:
     if not application.queue.leaf or not _may_run(state, application):
         return  # it was a leaf when the application came; or too many others run
     for ask in application.requests.values():
-        if waits_for_placeholder(application, ask) or not _has_quota(state, application, ask):
+        if waits_for_placeholder(application, ask) or not has_quota(state, application, ask):
             continue
         if not ask.reserved and state.now < application.back_off_until:
             continue
@@ -42,7 +43,7 @@ def _missed(state: PartitionState, application: Application) -> Iterator[str]:
             node for node in state.nodes if _is_open(state, node, ask) and state.nodes.is_accepted(ask.shape, node)
         ]
         free = [node for node in nodes if not node.reservations or ask.shape.required_node]
-        if any(_fits(node.available, ask.resources) for node in nodes):
+        if any(fits(node.available, ask.resources) for node in nodes):
             yield f"{ask.key} could be placed"
         elif not ask.reserved and not _has_share(state, application) and _may_reserve(state, ask, free):
             yield f"a node could be reserved for {ask.key}"
@@ -51,16 +52,16 @@ def _missed(state: PartitionState, application: Application) -> Iterator[str]:
 def _may_run(state: PartitionState, application: Application) -> bool:
     if application.state is not AppState.ACCEPTED:
         return True
-    return not any(_is_full(state, level, application) for level in application.queue.ancestry()) and not any(
+    return not any(is_full(state, level, application) for level in application.queue.ancestry()) and not any(
         application.application_id not in running and 0 < limit.applications <= len(running)
-        for limit, _, running in bounds(state, application)
+        for limit, _, running, _, _ in bounds(state, application)
     )
 
 
-def _has_quota(state: PartitionState, application: Application, ask: Allocation) -> bool:
+def has_quota(state: PartitionState, application: Application, ask: Allocation) -> bool:
     return all(_has_room(level, ask, application) for level in application.queue.ancestry()) and all(
         value <= 0 or used.get(kind, 0) + value <= limit.resources.get(kind, used.get(kind, 0) + value)
-        for limit, used, _ in bounds(state, application)
+        for limit, used, *_ in bounds(state, application)
         for kind, value in ask.resources.items()
     )
 
@@ -74,10 +75,10 @@ def _is_open(state: PartitionState, node: Node, ask: Allocation) -> bool:
         free = not any(one.keeps or one.for_required_node for one in others)
         return free and ask.shape.required_node == node.node_id
     is_open = node.schedulable and node.node_id not in state.nodes.cordons
-    return is_open and all(not one.keeps and _outranks(state, ask, one.ask) for one in others)
+    return is_open and all(not one.keeps and outranks(state, ask, one.ask) for one in others)
 
 
-def _outranks(state: PartitionState, ask: Allocation, other: Allocation) -> bool:
+def outranks(state: PartitionState, ask: Allocation, other: Allocation) -> bool:
     """Whether an ask has a higher priority than another one where their queues meet."""
     seen: list[dict[str, int]] = []
     for one in (ask, other):
@@ -98,33 +99,44 @@ def _has_share(state: PartitionState, application: Application) -> bool:
 
 def _may_reserve(state: PartitionState, ask: Allocation, nodes: list[Node]) -> bool:
     old = bool(ask.shape.required_node) or state.now >= ask.created_ns / 1e9 + RESERVE_AFTER_S
-    return old and any(_fits(node.capacity, ask.resources) for node in nodes)
+    return old and any(fits(node.capacity, ask.resources) for node in nodes)
 
 
-def _fits(room: Resources, wanted: Resources) -> bool:
+def fits(room: Resources, wanted: Resources) -> bool:
     return all(value <= room.get(kind, 0) for kind, value in wanted.items() if value)
 
 
-def bounds(state: PartitionState, application: Application) -> list[tuple[Allowance, Resources, list[str]]]:
+class Bound(NamedTuple):
+    """A limit, and what counts against it: amounts, and applications that run."""
+
+    limit: Allowance
+    used: Resources
+    running: list[str]
+    kind: Literal["user", "group"]
+    queue: str
+
+
+def bounds(state: PartitionState, application: Application) -> list[Bound]:
     """Each limit of user and group on the path, straight from the configuration, with what counts against it."""
-    limits, found = limits_of(state.config), []
+    limits, found = limits_of(state.config), list[Bound]()
     account = state.usage.accounts.get(application.rank)
     group = account.group_name if account else group_of(limits, application.user.groups, application.queue)
     for queue in application.queue.ancestry():
         here, below = limits.get(queue.path, QueueLimits()), everything_below(state, queue)
         user = here.users.get(application.user.name) or here.users.get("*")
         if user is not None:
-            found.append((user, [one for one in below if one.user.name == application.user.name]))
+            found.append(_bound(state, "user", queue, user, [o for o in below if o.user.name == application.user.name]))
         if group is not None and group in here.groups:
-            found.append((here.groups[group], [one for one in below if _group(state, one) == group]))
-    return [
-        (
-            limit,
-            total_of(one.charged for one in counted),
-            [one.application_id for one in counted if _runs(state, one)],
-        )
-        for limit, counted in found
-    ]
+            counted = [one for one in below if _group(state, one) == group]
+            found.append(_bound(state, "group", queue, here.groups[group], counted))
+    return found
+
+
+def _bound(
+    state: PartitionState, kind: Literal["user", "group"], queue: Queue, limit: Allowance, counted: list[Application]
+) -> Bound:
+    used = total_of(one.charged for one in counted)
+    return Bound(limit, used, [one.application_id for one in counted if _runs(state, one)], kind, queue.path)
 
 
 def _group(state: PartitionState, application: Application) -> str | None:
@@ -162,7 +174,7 @@ def everything_below(state: PartitionState, queue: Queue) -> list[Application]:
     ]
 
 
-def _is_full(state: PartitionState, queue: Queue, application: Application) -> bool:
+def is_full(state: PartitionState, queue: Queue, application: Application) -> bool:
     """Whether no further application may start; one that got something already has."""
     below = everything_below(state, queue)
     running = [one for one in below if one.state in ACTIVE or one.application_id in one.queue.allocating]
@@ -174,11 +186,11 @@ def _has_room(queue: Queue, ask: Allocation, application: Application) -> bool:
     return all(
         kind not in maximum
         or value <= 0
-        or queue.allocated.get(kind, 0) + max(0, _kept_for_others(queue, kind, own)) + value <= maximum[kind]
+        or queue.allocated.get(kind, 0) + max(0, kept_for_others(queue, kind, own)) + value <= maximum[kind]
         for kind, value in ask.resources.items()
     )
 
 
-def _kept_for_others(queue: Queue, kind: str, own: Resources) -> int:
+def kept_for_others(queue: Queue, kind: str, own: Resources) -> int:
     """To an ask for which something is kept as well, what others still use who were asked to leave does not count."""
     return queue.kept.get(kind, 0) - own.get(kind, 0) - (queue.preempting.get(kind, 0) if own else 0)

@@ -264,7 +264,7 @@ class EngineMachine(RuleBasedStateMachine):
             for queue in application.queue.ancestry():
                 most = (queue.maximum or {}).get(kind)
                 assert most is None or queue.allocated[kind] <= most, f"{queue.path} is beyond its maximum of {kind}"
-        for limit, used, _ in bounds(self.partition, application):
+        for limit, used, *_ in bounds(self.partition, application):
             for kind, amount in one.resource_per_alloc.items():
                 assert amount == 0 or used.get(kind, 0) <= limit.resources.get(kind, used.get(kind, 0)), limit
 

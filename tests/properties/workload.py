@@ -3,22 +3,15 @@
 import random
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from typing import NamedTuple
 
 from common.messages import Command
 from common.query_messages import Actor, NodeAction, QueueAction
-from common.rm_messages import (
-    NODE_DECOMMISSION,
-    NODE_DRAIN,
-    NODE_DRAIN_TO_SCHEDULABLE,
-    NODE_UPDATE,
-    AllocationRelease,
-    AllocationReleasesRequest,
-    AllocationRequest,
-)
+from common.rm_messages import AllocationRelease
 from partition_worker.engine.administration import NotDone
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.state import Effect
-from tests.builders import apps, asks, foreign, gone, nodes, released
+from tests.builders import COMMANDS, TYPE_NAMES
 
 TREES = (
     "root.a; root.b",
@@ -46,6 +39,20 @@ WHO = ("user=bob", "user=eve", "user=bob groups=dev,ops", "user=eve groups=dev",
 """Users, and groups that may be others from one application to the next."""
 
 
+class Line(NamedTuple):
+    """A command as a story has it: a verb, and what it is about."""
+
+    verb: str
+    texts: tuple[str, ...]
+
+    def build(self) -> Command:
+        return COMMANDS[self.verb](*self.texts)
+
+
+def line(verb: str, *texts: str) -> Line:
+    return Line(verb, texts)
+
+
 class Workload:
     """What an RM might send, one command at a time, the same for the same seed."""
 
@@ -59,10 +66,16 @@ class Workload:
 
     def start(self) -> list[Command]:
         """A few nodes and applications."""
+        return [one.build() for one in self.first_lines()]
+
+    def first_lines(self) -> list[Line]:
         return [self._nodes(f"n{number}" for number in range(self.rng.randint(1, 4))), *(self._app() for _ in range(6))]
 
     def next(self) -> Command:
-        choices = (
+        return self.next_line().build()
+
+    def next_line(self) -> Line:
+        choices: list[Callable[[], Line]] = (
             [self._ask] * 10 + [self._release] * 6 + [self._resize] * 2 + [self._app] * 3 + [self._recover, self._node]
         )
         choices += [self._change_node] * 2 + [self._foreign, self._foreign_release, self._again]
@@ -75,36 +88,38 @@ class Workload:
     def _node_id(self) -> str:
         return f"n{self.rng.randrange(5)}"
 
-    def _nodes(self, names: Iterable[str]) -> Command:
-        return nodes(*(f"{name} memory={self.rng.choice((8, 10, 16))} gpu={self.rng.randrange(4)}" for name in names))
+    def _nodes(self, names: Iterable[str]) -> Line:
+        return line(
+            "node", *(f"{name} memory={self.rng.choice((8, 10, 16))} gpu={self.rng.randrange(4)}" for name in names)
+        )
 
-    def _node(self) -> Command:
+    def _node(self) -> Line:
         return self._nodes([self._node_id()])
 
-    def _change_node(self) -> Command:
-        action = self.rng.choice((NODE_UPDATE, NODE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE))
-        amount = f" memory={self.rng.choice((4, 10, 20))} gpu=2" if action == NODE_UPDATE else ""
-        return nodes(self._node_id() + amount, action=action)
+    def _change_node(self) -> Line:
+        verb = self.rng.choice(("update-node", "drain", "undrain"))
+        amount = f" memory={self.rng.choice((4, 10, 20))} gpu=2" if verb == "update-node" else ""
+        return line(verb, self._node_id() + amount)
 
-    def _remove_node(self) -> Command:
-        return nodes(self._node_id(), action=NODE_DECOMMISSION)
+    def _remove_node(self) -> Line:
+        return line("remove-node", self._node_id())
 
-    def _foreign(self) -> Command:
-        return foreign(f"f{self.rng.randrange(3)} {self._node_id()} memory={self.rng.randint(1, 5)}")
+    def _foreign(self) -> Line:
+        return line("foreign", f"f{self.rng.randrange(3)} {self._node_id()} memory={self.rng.randint(1, 5)}")
 
-    def _foreign_release(self) -> Command:
-        return released(f"- f{self.rng.randrange(3)}")
+    def _foreign_release(self) -> Line:
+        return line("release", f"- f{self.rng.randrange(3)}")
 
     # Applications ---------------------------------------------------------------------------------------------------
 
     def _app_id(self) -> str:
         return f"app-{self.rng.randrange(7)}"
 
-    def _app(self) -> Command:
-        return apps(f"{self._app_id()} {self.rng.choice(self.leaves)} {self.rng.choice(WHO)}")
+    def _app(self) -> Line:
+        return line("app", f"{self._app_id()} {self.rng.choice(self.leaves)} {self.rng.choice(WHO)}")
 
-    def _remove_app(self) -> Command:
-        return gone(self._app_id())
+    def _remove_app(self) -> Line:
+        return line("remove-app", self._app_id())
 
     # Asks and allocations -------------------------------------------------------------------------------------------
 
@@ -120,31 +135,31 @@ class Workload:
         required = self.rng.choice(("",) * 9 + (f" required={self._node_id()}",))
         return f"{app} k{self._keys} {self._amount()}{created}{priority}{required}"
 
-    def _ask(self) -> Command:
+    def _ask(self) -> Line:
         app = self._app_id()
-        return asks(*(self._one_ask(app) for _ in range(self.rng.randint(1, 4))))
+        return line("ask", *(self._one_ask(app) for _ in range(self.rng.randint(1, 4))))
 
-    def _recover(self) -> Command:
-        return asks(f"{self._one_ask(self._app_id())} on={self._node_id()}")
+    def _recover(self) -> Line:
+        return line("ask", f"{self._one_ask(self._app_id())} on={self._node_id()}")
 
     def _known(self) -> tuple[str, str]:
         return self.rng.choice(self._asked or [("app-0", "k0")])
 
-    def _resize(self) -> Command:
+    def _resize(self) -> Line:
         app, key = self._known()
-        return asks(f"{app} {key} {self._amount()}")
+        return line("ask", f"{app} {key} {self._amount()}")
 
-    def _again(self) -> Command:
+    def _again(self) -> Line:
         """Something known runs, the RM says; or nothing new, if it does already."""
         app, key = self._known()
-        return asks(f"{app} {key} {self._amount()} on={self._node_id()}")
+        return line("ask", f"{app} {key} {self._amount()} on={self._node_id()}")
 
-    def _release(self) -> Command:
+    def _release(self) -> Line:
         chosen = [self._known() for _ in range(self.rng.randint(1, 3))]
-        return released(*(f"{app} {key} type={self._type()}" for app, key in chosen))
+        return line("release", *(f"{app} {key} type={self._type()}" for app, key in chosen))
 
-    def _release_all(self) -> Command:
-        return released(self._app_id())
+    def _release_all(self) -> Line:
+        return line("release", self._app_id())
 
     def _type(self) -> str:
         return self.rng.choice(("STOPPED_BY_RM", "STOPPED_BY_RM", "UNKNOWN_TERMINATION", "TIMEOUT"))
@@ -202,7 +217,11 @@ class Livelier(Workload):
 
     def next_step(self) -> Command | float:
         """A command, or seconds that pass."""
-        choices: list[Callable[[], Command | float]] = [self.next] * 12
+        step = self.next_line_or_time()
+        return step if isinstance(step, float) else step.build()
+
+    def next_line_or_time(self) -> Line | float:
+        choices: list[Callable[[], Line | float]] = [self.next_line] * 12
         choices += [self._time] * 4 + [self._gang_ask] * 4 + [self._gang_app] * 2
         if self.told:
             choices += [self._confirm] * 6
@@ -211,19 +230,21 @@ class Livelier(Workload):
     def _time(self) -> float:
         return self.rng.choice(SECONDS)
 
-    def _gang_app(self) -> Command:
+    def _gang_app(self) -> Line:
         more = self.rng.choice(("", "style=Hard")) + self.rng.choice(("", " timeout=2300", " timeout=5700"))
         leaf = self.rng.choice(self.leaves)
-        return apps(f"{self._app_id()} {leaf} {self.rng.choice(WHO)} gang=memory:{self.rng.choice((3, 6, 9))} {more}")
+        return line(
+            "app", f"{self._app_id()} {leaf} {self.rng.choice(WHO)} gang=memory:{self.rng.choice((3, 6, 9))} {more}"
+        )
 
-    def _gang_ask(self) -> Command:
+    def _gang_ask(self) -> Line:
         """Placeholders or real asks of one of two groups."""
         app, group = self._app_id(), self.rng.choice(("tg", "tg", "other"))
         if self.rng.random() < 0.5:
             each = f"memory=3 group={group} placeholder"
         else:
             each = f"memory={self.rng.choice((2, 3, 3, 4))} group={group}"
-        return asks(*(self._plain_ask(app, each) for _ in range(self.rng.randint(1, 3))))
+        return line("ask", *(self._plain_ask(app, each) for _ in range(self.rng.randint(1, 3))))
 
     def _one_ask(self, app: str) -> str:
         text = super()._one_ask(app)
@@ -239,7 +260,12 @@ class Livelier(Workload):
         self._asked.append((app, f"k{self._keys}"))
         return f"{app} k{self._keys} {what}"
 
-    def _confirm(self) -> Command:
+    def _confirm(self) -> Line:
         one = self.told.pop(self.rng.randrange(len(self.told)))
-        again = [one] if self.rng.random() < 0.9 else [one, one]
-        return AllocationRequest(releases=AllocationReleasesRequest(allocations_to_release=again))
+        text = confirmation_of(one)
+        return line("release", text) if self.rng.random() < 0.9 else line("release", text, text)
+
+
+def confirmation_of(one: AllocationRelease) -> str:
+    """What the RM answers to a release that it was asked for."""
+    return f"{one.application_id} {one.allocation_key} type={TYPE_NAMES[one.termination_type]}"

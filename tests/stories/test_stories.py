@@ -14,32 +14,16 @@ answer, decisions included. STORIES=rewrite records the answers; commit only wha
 """
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from common import rm_messages
-from common.messages import Command
 from common.query_messages import Actor
 from partition_worker.engine.administration import NotDone
-from tests.builders import PROVIDED_CREATE, Words, apps, asks, foreign, gone, nodes, released, words
+from tests.builders import COMMANDS, PROVIDED_CREATE, Words, words
 from tests.trial import ADMIN, Trial
 
 STORIES = sorted(Path(__file__).parent.glob("*.txt"))
-COMMANDS: dict[str, Callable[[str], Command]] = {
-    "node": nodes,
-    "drained-node": lambda text: nodes(text, action=rm_messages.NODE_CREATE_DRAIN),
-    "update-node": lambda text: nodes(text, action=rm_messages.NODE_UPDATE),
-    "drain": lambda text: nodes(text, action=rm_messages.NODE_DRAIN),
-    "undrain": lambda text: nodes(text, action=rm_messages.NODE_DRAIN_TO_SCHEDULABLE),
-    "remove-node": lambda text: nodes(text, action=rm_messages.NODE_DECOMMISSION),
-    "app": apps,
-    "remove-app": gone,
-    "ask": asks,
-    "release": released,
-    "foreign": foreign,
-}
 
 
 def played(story: str) -> str:
