@@ -483,13 +483,13 @@ def test_preemptions_and_what_the_thrash_guard_held_back_are_counted() -> None:
     trial.does(asks(*(f"a a{number} memory=1 victim" for number in range(6))))
     assert of(trial, "preemptions_total") == {(PARTITION, kind): 0 for kind in ("guaranteed", "quota", "required-node")}
     trial.does(asks("b b1 memory=2 preemptor"), asks("a a9 memory=1 preemptor"))
-    for _ in range(10):
+    for _ in range(8):
         trial.waits(6)
     assert of(trial, "preemptions_total")[PARTITION, "guaranteed"] == 1
     assert of(trial, "preemption_victims_total") == {(PARTITION,): 2}
     assert of(trial, "truces") == {(PARTITION,): 1}
     assert of(trial, "preemptions_held_back_total")[PARTITION,] > 0
-    trial.waits(301)
+    trial.waits(30)  # the loser's preemption.delay
     assert of(trial, "truces") == {(PARTITION,): 0}
 
 
