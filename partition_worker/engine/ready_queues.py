@@ -342,7 +342,7 @@ class Readiness:
         """Whether the queues of an ask would have room if all that could be preempted on the node that it requires had
         left; an attempt finds out which of them have a higher priority.
         """
-        node = self._nodes.required_node(shape) if shape.required_node else None
+        node = self._nodes.get(shape.required_node)
         if node is None or node.has_room(shape.amounts):
             return False
         victims = [one for one in node.allocations.values() if not (one.shape.required_node or one.preempted)]
@@ -352,14 +352,14 @@ class Readiness:
         """Whether a node has room, or may be reserved; a required node may always be reserved. It may if the turn has
         no more work for this search, or is cautious: then an attempt finds out.
         """
-        if shape.required_node:
-            return self._nodes.required_node(shape) is not None
-        if self._nodes.is_deferred(shape):
+        if not shape.required_node and self._nodes.is_deferred(shape):
             return False
         table = self._nodes.predicates.table
         if table.is_cautious and shape.constraint is not None:
             return True
         table.subject = None
+        if shape.required_node:
+            return self._nodes.required_node(shape) is not None
         try:
             return self._nodes.node_for(shape) is not None or (may_reserve and self._nodes.may_reserve(shape))
         except WorkSpent:

@@ -205,15 +205,12 @@ def update_for_resized_ask(state: PartitionState, reservation: Reservation) -> N
 
 
 def update_for_changed_node(state: PartitionState, node: Node) -> None:
-    """Cancel the reservations that a node with other amounts or attributes can never satisfy, and check the others. An
-    ask that requires the node keeps its reservation whatever the attributes are, as it waits for no other node.
-    """
+    """Cancel the reservations that a node with other amounts or attributes can never satisfy, and check the others."""
     predicates = state.nodes.predicates
     for reservation in tuple(node.reservations.values()):
         constraint = reservation.shape.constraint
         demands = predicates.no_demands if constraint is None else constraint.demands
-        is_accepted = reservation.for_required_node or predicates.meets(demands, node)
-        if not (is_accepted and fits(node.capacity, reservation.ask.resources)):
+        if not (predicates.meets(demands, node) and fits(node.capacity, reservation.ask.resources)):
             cancel(state, reservation)
     state.reservation_index.recheck_node(node)
 

@@ -267,14 +267,15 @@ class PlainScheduler(PlainUpdates):
             return None
         if node.takes(ask) and not any(other.required for other in node.reserving):
             return Decision("place", ask.key, node.name)
-        return Decision("reserve", ask.key, node.name) if node.could_take(ask) else None
+        is_possible = node.could_take(ask) and node.name not in ask.forbidden
+        return Decision("reserve", ask.key, node.name) if is_possible else None
 
     def _on_full_node(self, ask: PlainAsk) -> Decision | None:
         """A daemon without room in its queues may still preempt on its node, if the victims make room in both."""
         node = self.nodes.get(ask.required)
         if node is None or ask.reserved or ask.triggered:
             return None
-        if fits(node.available, ask.resources) or not node.could_take(ask):
+        if fits(node.available, ask.resources) or not node.could_take(ask) or node.name in ask.forbidden:
             return None
         victims = self._victims(node, ask)
         helps = bool(victims) and self._will_have_room(ask, victims)

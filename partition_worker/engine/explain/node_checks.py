@@ -356,13 +356,14 @@ def check_required_node(state: PartitionState, ask: Allocation, now: float) -> I
                 text = describe_small_node(name, kind, total=has, asked=value)
                 yield _node_check(Reason.REQUIRED_NODE_TOO_SMALL, text, node, kind, value, value - has)
         return
-    is_cooling_down = nodes.predicates.refuses_reservation(shape, node)
-    if not ask.reserved and nodes.required_node(shape) is None and not is_cooling_down:
+    is_refused = nodes.predicates.refuses_reservation(shape, node)
+    if not ask.reserved and nodes.required_node(shape) is None and not is_refused:
         text = describe_kept_node(name)
         yield CheckView(code=Reason.REQUIRED_NODE_KEPT, passed=False, text=text, node=name)
         return
     lacks = find_lacks(shape, node)
-    victims = [] if not lacks or ask.preemption_triggered else plan_required_node_victims(node, ask)
+    may_preempt = bool(lacks) and not (ask.preemption_triggered or is_refused)
+    victims = plan_required_node_victims(node, ask) if may_preempt else []
     if victims:
         text = f"it requires the node {name}, where it may preempt {len(victims)} less important allocations"
         yield CheckView(code=Reason.REQUIRED_NODE_FULL, passed=True, text=text, node=name)

@@ -267,13 +267,14 @@ class Nodes:
     # Nodes to reserve -----------------------------------------------------------------------------------------------
 
     def required_node(self, shape: AskShape) -> Node | None:
-        """Return the node that an ask requires, if it is or may be reserved for it: it exists, is large enough, is not
-        reserved for an ask whose victims leave it, and the RM did not just fail to start the ask there.
+        """Return the node that an ask requires, if it is or may be reserved for it: it exists, is large enough, meets
+        the demands of the ask, is not reserved for an ask whose victims leave it, and the RM did not just fail to start
+        the ask there.
         """
         node = self._by_id.get(shape.required_node)
         if node is None or not node.is_large_enough(shape.amounts):
             return None
-        if shape.constraint is not None and self.predicates.refuses_reservation(shape, node):
+        if (shape.constraint is not None or node.guarded) and self.predicates.refuses_reservation(shape, node):
             return None
         is_kept = any(one.keeps and not one.for_required_node for one in node.reservations.values())
         return None if is_kept else node

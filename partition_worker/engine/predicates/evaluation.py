@@ -171,8 +171,13 @@ class Predicates:
         return not reason
 
     def refuses_reservation(self, shape: AskShape, node: "Node") -> bool:
-        """Whether it is known that the RM does not want the node to be reserved for such an ask."""
-        asked = "" if shape.constraint is None else shape.constraint.asked
+        """Whether the node does not meet the demands of such an ask, or it is known that the RM does not want it to be
+        reserved for it.
+        """
+        constraint = shape.constraint
+        if not self.meets(self.no_demands if constraint is None else constraint.demands, node):
+            return True
+        asked = "" if constraint is None else constraint.asked
         return bool(asked and self.verdicts.refusal(asked, node, allocate=False))
 
     def first(

@@ -176,11 +176,11 @@ def test_a_reservation_ends_if_the_node_is_tainted_unless_its_ask_tolerates_it()
     assert list(reserving(f"{TOLERATIONS}=gpu").does(tainted).node("n1").reservations) == ["big"]
 
 
-def test_an_ask_keeps_the_reservation_of_the_node_that_it_requires() -> None:
+def test_the_node_that_an_ask_requires_is_not_reserved_for_it_while_it_refuses_the_ask() -> None:
     one = Trial().does(nodes("n1 memory=10", "n2 memory=9"), apps("app-1 root.a"))
     one.does(asks("app-1 s1 memory=10 originator on=n1"))
     one.does(asks("app-1 daemon memory=5 required=n1"), nodes(f"n1 {TAINTS}=x:NoSchedule", action=NODE_UPDATE))
-    assert list(one.node("n1").reservations) == ["daemon"]
+    assert list(one.node("n1").reservations) == []
     one.does(released("app-1 s1"))
     assert one.running == []
     assert one.does(nodes("n1 tag.si/hostname=h", action=NODE_UPDATE)).running == ["daemon on n1"]

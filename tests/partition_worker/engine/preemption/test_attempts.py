@@ -353,6 +353,18 @@ def test_an_ask_that_requires_a_node_preempts_there_although_the_cluster_has_no_
     assert one.placed() == ["d1 on n1", "late on n2"]
 
 
+@pytest.mark.parametrize("big", ["n3 memory=20", ""])
+def test_an_ask_preempts_nothing_on_a_required_node_that_refuses_it_and_does_once_it_accepts_it(big: str) -> None:
+    """Whether its queues have room, for which another node is enough, or not."""
+    one = Trial("root.a; root.d").does(nodes("n1 memory=10", big or "n2 memory=1"), apps("a root.a", "d root.d"))
+    one.does(asks("a a1 memory=8 on=n1"), asks("d d1 memory=5 required=n1 tag.yunishard/nodeSelector=zone=a"))
+    assert going(one.waits(60)) == []
+    assert one.app("d").reservations == {}, "an idle node would help nothing"
+    one.does(nodes("n1 tag.zone=a", action=NODE_UPDATE))
+    assert going(one) == ["a1"]
+    assert one.does(released("a a1")).placed() == ["d1 on n1"]
+
+
 SHARED_QUEUES = "root.p max=memory:10; root.p.a; root.p.d; root.z"
 
 
