@@ -6,6 +6,7 @@ Not here: what the generator avoids altogether, such as keys that two applicatio
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -73,6 +74,21 @@ def _is_late_refusal(line: str) -> bool:
     return found is not None and set(json.loads(found[1])) < set(json.loads(found[2]))
 
 
+def _is_further_preemption(line: str) -> bool:
+    """Releases that only this system asks for, all of them by preemption."""
+    found = re.search(r"/rms/rm-1/released: expected (\[.*\]), got (\[.*\])$", line)
+    if found is None:
+        return False
+    theirs, mine = (Counter(json.loads(text)) for text in found.groups())
+    return not theirs - mine and all(one.endswith(" PREEMPTED_BY_SCHEDULER") for one in mine - theirs)
+
+
+def _may_preempt(name: str, body: Item) -> bool:
+    return name == "asks" and any(
+        one.get("preemptOther") or "yunikorn.apache.org/requiredNode" in one.get("tags", {}) for one in body["items"]
+    )
+
+
 def _submits_hard_gang(name: str, body: Item) -> bool:
     return name == "apps" and any(app.get("gangStyle") == "Hard" for app in body.get("add", []))
 
@@ -97,6 +113,12 @@ KNOWN: Final = (
         "a hard gang that timed out, and waits for the RM to confirm releases, takes new asks",
         _is_late_refusal,
         _submits_hard_gang,
+        has_consequences=True,
+    ),
+    Known(
+        "a guarantee, or a required node, is given up for larger victims, a full cluster or a lost room",
+        _is_further_preemption,
+        _may_preempt,
         has_consequences=True,
     ),
     Known(

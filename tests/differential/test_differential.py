@@ -93,6 +93,16 @@ def test_new_applications_may_be_more_than_in_the_reference_but_not_fewer() -> N
     assert unexplained(steps, [wrong]) == [wrong]
 
 
+def test_that_more_is_preempted_explains_all_that_follows() -> None:
+    asks: Item = {"asks": {"items": [{"app": "app-1", "key": "a", "preemptOther": True}]}}
+    place, follows = "[1]/rms/rm-1/released: expected", "[2]/partitions/default/appCounts/Running: expected 2, got 3"
+    more = f'{place} ["a TIMEOUT"], got ["a TIMEOUT", "b PREEMPTED_BY_SCHEDULER"]'
+    assert unexplained([asks], [more, follows]) == []
+    assert unexplained(STEPS, [more, follows]) == [more, follows]
+    for lists in ('["b PREEMPTED_BY_SCHEDULER"], got []', '[], got ["b TIMEOUT"]'):
+        assert unexplained([asks], [f"{place} {lists}", follows]) == [f"{place} {lists}", follows]
+
+
 def test_documents_are_compared_without_what_is_our_own_and_in_our_names() -> None:
     told = body(
         "/ws/v1/nodes", {"content-type": "application/json"}, '{"of":"[rm-1]default","rmId":"rm-1","occupied":{"m":0}}'

@@ -219,8 +219,11 @@ class Plain:
         cancelled, usable = self.usable_nodes()
         rest = remaining(self.start[self.leaf.path])
         within = rest is not None and fit_actual(rest, self.wanted)
-        small = self.choose_node(all_of_them, usable)
-        chosen = small or (self.choose_larger(all_of_them, usable) if within else None)
+        small = chosen = self.choose_node(all_of_them, usable)
+        if within and (small is None or any(self.reluctance(small[1]))):
+            larger = self.choose_larger(all_of_them, usable, small)
+            if larger is not None:
+                small, chosen = None, larger
         if chosen is None:
             return NO_HELP
         node, victims = chosen
@@ -278,24 +281,31 @@ class Plain:
             return victims
         queue, missing = lacking
         others = self.sorted([v for v in candidates if v not in victims and self.is_below(v, queue)])
-        more, _, _ = self.small_ones(missing, others, victims)
-        if not self.frees(more, missing):
-            may = within and all(n <= self.wanted[t] for t, n in missing.items())
-            more = self.larger_ones(missing, others, victims) if may else []
+        more = self.small_ones(missing, others, victims)
+        if within and all(n <= self.wanted[t] for t, n in missing.items()):
+            more = self.larger_ones(missing, others, victims) or more
         return victims + more if more else []
 
     def frees(self, victims: list[Allocation], missing: Resources) -> bool:
         total = total_of(v.resources for v in victims)
         return all(total.get(t, 0) >= n for t, n in missing.items())
 
-    def small_ones(
-        self, missing: Resources, candidates: list[Allocation], gone: list[Allocation]
-    ) -> tuple[list[Allocation], list[Allocation], dict[str, Snapshot]]:
-        """Those that are taken as long as something is missing, those that were too large, and the queues after it."""
+    def small_ones(self, missing: Resources, candidates: list[Allocation], gone: list[Allocation]) -> list[Allocation]:
+        """Those that are not too large, until nothing is missing; nobody if all are not enough."""
+        taken: list[Allocation] = []
+        self.take(missing, candidates, taken, self.without(gone))
+        return taken if self.frees(taken, missing) else []
+
+    def without(self, gone: list[Allocation]) -> dict[str, Snapshot]:
         queues = self.snapshots()
         for v in gone:
             queues[self.path_of(v)].change(v.resources, -1)
-        taken: list[Allocation] = []
+        return queues
+
+    def take(
+        self, missing: Resources, candidates: list[Allocation], taken: list[Allocation], queues: dict[str, Snapshot]
+    ) -> list[Allocation]:
+        """Add to those that are taken, and return those that are too large at their turn."""
         large: list[Allocation] = []
         for v in candidates:
             if not self.helps(v, missing, taken, queues):
@@ -308,7 +318,7 @@ class Plain:
             else:
                 queues[self.leaf.path].change(v.resources, +1)
                 taken.append(v)
-        return taken, large, queues
+        return large
 
     def helps(self, v: Allocation, missing: Resources, taken: list[Allocation], queues: dict[str, Snapshot]) -> bool:
         """Whether it has what is missing still, and its queue more than its guarantee."""
@@ -317,44 +327,47 @@ class Plain:
         return (r is None or self.over(r)) and any(v.resources.get(t, 0) for t in still)
 
     def larger_ones(self, missing: Resources, candidates: list[Allocation], gone: list[Allocation]) -> list[Allocation]:
-        """The smallest of those that are too large besides, if the others do not free enough; then without those that
-        are not needed any more. Or one that is enough alone, if that is better.
+        """Those that are too large as well, of each sort behind the others of it; then without those that are not
+        needed any more. Or one that is enough alone, if that is better. Nobody if small ones are no worse.
         """
-        taken, large, queues = self.small_ones(missing, candidates, gone)
-        if self.frees(taken, missing):
-            return []
-        for v in sorted(large, key=lambda v: self.rate([v], missing)):
-            if self.helps(v, missing, taken, queues):
-                queues[self.path_of(v)].change(v.resources, -1)
-                queues[self.leaf.path].change(v.resources, +1)
-                taken.append(v)
-        start = self.snapshots()
-        for v in gone:
-            start[self.path_of(v)].change(v.resources, -1)
+        small, queues, taken = self.small_ones(missing, candidates, gone), self.without(gone), list[Allocation]()
+        for sort in ((False, False), (False, True), (True, False), (True, True)):
+            large = self.take(missing, [v for v in candidates if self.reluctance([v]) == sort], taken, queues)
+            for v in sorted(large, key=lambda v: self.rate([v], missing)):
+                if self.helps(v, missing, taken, queues):
+                    queues[self.path_of(v)].change(v.resources, -1)
+                    queues[self.leaf.path].change(v.resources, +1)
+                    taken.append(v)
+        start = self.without(gone)
         choices = [[v] for v in candidates if self.frees([v], missing) and self.helps(v, missing, [], start)]
         if self.frees(taken, missing):
             for v in list(taken):
                 if self.frees([one for one in taken if one is not v], missing):
                     taken.remove(v)
             choices.append(taken)
-        return min(choices, key=lambda choice: self.rate(choice, missing), default=[])
+        best = min(choices, key=lambda choice: self.rate(choice, missing), default=[])
+        return best if best and (not small or self.reluctance(best) < self.reluctance(small)) else []
+
+    def reluctance(self, victims: list[Allocation]) -> tuple[bool, bool]:
+        return not all(v.may_be_victim for v in victims), any(v.originator for v in victims)
 
     def rate(self, victims: list[Allocation], missing: Resources) -> tuple[bool, bool, float, int]:
         """What is preferred, the smallest first."""
-        unwilling, first = not all(v.may_be_victim for v in victims), any(v.originator for v in victims)
-        return unwilling, first, self.size(victims, missing), len(victims)
+        return *self.reluctance(victims), self.size(victims, missing), len(victims)
 
     def size(self, victims: list[Allocation], missing: Resources) -> float:
         total = total_of(v.resources for v in victims)
         return max(total.get(t, 0) / self.wanted[t] for t in missing)
 
-    def choose_larger(self, candidates: list[Allocation], usable: list[Node]) -> tuple[Node, list[Allocation]] | None:
+    def choose_larger(
+        self, candidates: list[Allocation], usable: list[Node], small: tuple[Node, list[Allocation]] | None
+    ) -> tuple[Node, list[Allocation]] | None:
         options: list[tuple[tuple[bool, bool, float, int], str, Node, list[Allocation]]] = []
         for node in usable:
             missing = {t: n for t, n in self.shortfall(node.available).items() if n}
             here = self.sorted([v for v in candidates if v.node_id == node.node_id])
             taken = self.larger_ones(missing, here, []) if missing else []
-            if taken:
+            if taken and (small is None or self.reluctance(taken) < self.reluctance(small[1])):
                 options.append((self.rate(taken, missing), node.node_id, node, taken))
         for _, name, node, taken in sorted(options, key=lambda option: option[:2]):
             keys = [v.key for v in taken]

@@ -4,8 +4,8 @@ The victims of a node are its candidates, in their order, until what is missing 
 too large: larger than what remains of the guarantee of the queue of the ask, in a type that is missing there. A node
 with room needs none; it is an option only if the ask found no room in its queues, as otherwise it did not take the ask.
 
-If no node can be freed so, and the ask is within its guarantee, candidates that are too large are chosen as well, and
-the node is the one with the smallest victims.
+If no node can be freed so, or only by victims that did not agree, and the ask is within its guarantee, candidates that
+are too large are chosen as well, and the node is the one with the smallest victims.
 
 An RM with the capability `preemption-predicates` also decides whether the ask would run on a node without the victims:
 another allocation may be in its way, or a host port taken. As in YuniKorn, the nodes are tried in the order of their
@@ -163,30 +163,32 @@ def _find_prospects(
 
 def pick_victims(missing: Resources, candidates: Sequence[Candidate]) -> list[Candidate]:
     """Return the first candidates that free what is missing and are not too large; none if all are not enough."""
-    victims, left, _ = _pick(missing, candidates)
+    left, victims = dict(missing), list[Candidate]()
+    _pick(missing, candidates, left, victims)
     _undo(victims)
     return [] if left else victims
 
 
 def pick_larger_victims(missing: Resources, candidates: Sequence[Candidate], wanted: Resources) -> list[Candidate]:
     """Return as few and small candidates as free what is missing if those that are too large may be chosen as well;
-    none if all are not enough, or if `pick_victims` finds some.
+    none if all are not enough, or if those of `pick_victims` are no more reluctant.
     """
-    victims, left, too_large = _pick(missing, candidates)
-    is_needed = bool(left)
-    too_large.sort(key=lambda candidate: _larger_key([candidate], missing, wanted))
-    for candidate in too_large:
-        if _helps(candidate, left):
-            _take(candidate, left)
-            victims.append(candidate)
+    small, left, victims = pick_victims(missing, candidates), dict(missing), list[Candidate]()
+    for reluctance in ((False, False), (False, True), (True, False), (True, True)):
+        alike = [candidate for candidate in candidates if reluctance_of([candidate]) == reluctance]
+        too_large = _pick(missing, alike, left, victims)
+        too_large.sort(key=lambda candidate: _larger_key([candidate], missing, wanted))
+        for candidate in too_large:
+            if _helps(candidate, left):
+                _take(candidate, left)
+                victims.append(candidate)
     _undo(victims)
-    if not is_needed:
-        return []
     alone = [candidate for candidate in candidates if candidate[1].may_leave() and _frees([candidate], missing)]
     choices = [[candidate] for candidate in alone]  # the first ones may keep one that is larger from leaving
     if not left:
         choices.append(_drop_needless(victims, missing))
-    return min(choices, key=lambda choice: _larger_key(choice, missing, wanted), default=[])
+    best = min(choices, key=lambda choice: _larger_key(choice, missing, wanted), default=[])
+    return best if best and (not small or reluctance_of(best) < reluctance_of(small)) else []
 
 
 def _drop_needless(victims: list[Candidate], missing: Resources) -> list[Candidate]:
@@ -203,12 +205,12 @@ def _frees(victims: list[Candidate], missing: Resources) -> bool:
     return covers(total_of(one.resources for one, _ in victims), missing)
 
 
-def _pick(missing: Resources, candidates: Sequence[Candidate]) -> tuple[list[Candidate], Resources, list[Candidate]]:
-    """Return the candidates that are chosen, what they do not free, and those that are too large at their turn. The
-    chosen ones have moved.
+def _pick(
+    missing: Resources, candidates: Sequence[Candidate], left: Resources, victims: list[Candidate]
+) -> list[Candidate]:
+    """Choose the first candidates that are not too large, until nothing is left to free. Return those that are too
+    large at their turn. The chosen ones have moved.
     """
-    left = dict(missing)
-    victims: list[Candidate] = []
     too_large: list[Candidate] = []
     for candidate in candidates:
         if not left:
@@ -220,7 +222,7 @@ def _pick(missing: Resources, candidates: Sequence[Candidate]) -> tuple[list[Can
         else:
             _take(candidate, left)
             victims.append(candidate)
-    return victims, left, too_large
+    return too_large
 
 
 def _helps(candidate: Candidate, left: Resources) -> bool:
@@ -248,38 +250,48 @@ def _undo(victims: list[Candidate]) -> None:
         giver.move(one.shape.amounts, -1)
 
 
+def reluctance_of(victims: Iterable[Candidate]) -> tuple[bool, bool]:
+    """Return whether any of them did not agree to be preempted, and whether any is an originator."""
+    allocations = [one for one, _ in victims]
+    return not all(one.may_be_victim for one in allocations), any(one.originator for one in allocations)
+
+
 def _larger_key(victims: list[Candidate], missing: Resources, wanted: Resources) -> tuple[bool, bool, float, int]:
     """Sort key of a choice of larger victims: preferably all agreed, no originators, small relative to the ask in each
     missing type, and few.
     """
-    allocations = [one for one, _ in victims]
-    total = total_of(one.resources for one in allocations)
-    return (
-        not all(one.may_be_victim for one in allocations),
-        any(one.originator for one in allocations),
-        max([total.get(kind, 0) / wanted[kind] for kind in missing]),
-        len(victims),
-    )
+    unwilling, originators = reluctance_of(victims)
+    total = total_of(one.resources for one, _ in victims)
+    return unwilling, originators, max([total.get(kind, 0) / wanted[kind] for kind in missing]), len(victims)
 
 
 def choose_node_of_larger_victims(
-    usable: dict[str, Node], wanted: Resources, candidates: Sequence[Candidate]
-) -> Choice | None:
+    usable: dict[str, Node],
+    ask: Allocation,
+    wanted: Resources,
+    candidates: Sequence[Candidate],
+    choice: Choice | None,
+    predicates: Predicates | None,
+) -> Choice | str | None:
     """Return the node with the smallest victims if those that are too large may be chosen as well: preferably no
-    originators and only victims that agreed; of equals the first by id. None if no node can be freed.
+    originators and only victims that agreed; of equals the first by id. None if no node can be freed, or if the victims
+    of the choice without such candidates are no more reluctant. With `predicates`, the RM decides about these victims.
     """
-    options = _list_larger_options(usable, wanted, candidates)
+    options = _list_larger_options(usable, wanted, candidates, choice)
+    if predicates is not None:
+        return _search(predicates, ask, iter(options), {})
     return (options[0].node, options[0].candidates) if options else None
 
 
-def _list_larger_options(usable: dict[str, Node], wanted: Resources, candidates: Sequence[Candidate]) -> list[_Option]:
-    """Return the nodes that can be freed so, the best first."""
+def _list_larger_options(
+    usable: dict[str, Node], wanted: Resources, candidates: Sequence[Candidate], choice: Choice | None
+) -> list[_Option]:
     on_node = _sort_by_node(candidates)
     prospects = _find_prospects(usable, wanted, on_node, _largest_gains(wanted, candidates), nodes_tried=True)
     found: list[tuple[tuple[bool, bool, float, int], str, list[Candidate]]] = []
     for _, node_id, missing in prospects:
-        victims = pick_larger_victims(missing, on_node[node_id], wanted) if missing else []
-        if victims:
+        victims = pick_larger_victims(missing, on_node[node_id], wanted)
+        if victims and (choice is None or reluctance_of(victims) < reluctance_of(choice[1])):
             found.append((_larger_key(victims, missing, wanted), node_id, victims))
     found.sort(key=lambda option: option[:2])
     return [_Option(usable[node_id], victims, len(victims), rank) for rank, (_, node_id, victims) in enumerate(found)]
@@ -326,19 +338,10 @@ def choose_node_with_rm(
     return _search(predicates, ask, _list_options(usable, on_node, prospects), on_node)
 
 
-def choose_node_of_larger_victims_with_rm(
-    predicates: Predicates, usable: dict[str, Node], ask: Allocation, wanted: Resources, candidates: Sequence[Candidate]
-) -> Choice | str | None:
-    """As `choose_node_of_larger_victims`, by the verdicts of the RM. It is asked about the victims that free the room
-    only: no further ones have to go.
-    """
-    return _search(predicates, ask, iter(_list_larger_options(usable, wanted, candidates)), {})
-
-
 def _search(
     predicates: Predicates, ask: Allocation, options: Iterator[_Option], on_node: Mapping[str, list[Candidate]]
 ) -> Choice | str | None:
-    """Return the best of the first options that the RM accepts."""
+    """Return the best of the first options that the RM accepts; WAITING as above."""
     found: Choice | None = None
     cheapest, refused = (COST_MAX, ""), 0
     while batch := list(islice(options, NODES_PER_BATCH)):

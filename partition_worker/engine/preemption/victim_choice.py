@@ -9,7 +9,8 @@ Choice of the node and the victims, for an ask whose queue is below its guarante
     2. The ask must fit the guarantee of its queue, now or without all candidates.
     3. The node is the one with the fewest victims, preferably none that did not agree to be preempted
        (`node_choice.py`); an RM may decide whether the ask would run there without them. No victim is larger than what
-       remains of the guarantee, unless only such victims make room and the ask is within its guarantee.
+       remains of the guarantee, unless only such victims make room, or others that did not agree, and the ask is
+       within its guarantee.
     4. Further victims are added if the queues of the ask have no room without them, by the same rule.
     5. Others are added as long as they fit the guarantee, if all together then cover the whole ask.
 
@@ -44,11 +45,11 @@ from partition_worker.engine.preemption.node_choice import (
     Choice,
     choose_node,
     choose_node_of_larger_victims,
-    choose_node_of_larger_victims_with_rm,
     choose_node_with_rm,
     find_usable_nodes,
     pick_larger_victims,
     pick_victims,
+    reluctance_of,
 )
 from partition_worker.engine.preemption.victim_candidates import (
     Candidate,
@@ -225,11 +226,12 @@ def plan_victims(
         choice = choose_node_with_rm(predicates, usable, ask, wanted, candidates, nodes_tried=nodes_tried)
     else:
         choice = choose_node(state.nodes, usable, ask, wanted, candidates, nodes_tried=nodes_tried)
-    may_exceed, are_larger = guarantees.taker.covers(wanted), choice is None
-    if choice is None and may_exceed and asks_rm:
-        choice = choose_node_of_larger_victims_with_rm(predicates, usable, ask, wanted, candidates)
-    elif choice is None and may_exceed:
-        choice = choose_node_of_larger_victims(usable, wanted, candidates)
+    may_exceed, are_larger = guarantees.taker.covers(wanted), False
+    if may_exceed and (choice is None or (not isinstance(choice, str) and any(reluctance_of(choice[1])))):
+        deciding = predicates if asks_rm else None
+        larger = choose_node_of_larger_victims(usable, ask, wanted, candidates, choice, deciding)
+        if larger is not None:
+            choice, are_larger = larger, True
     if choice is None or isinstance(choice, str):
         return choice or NO_HELP
     node, there = choice
@@ -330,8 +332,8 @@ class _Search:
             if one.key not in keys and level in applications[one.application_id].queue.ancestry()
         ]
         more = pick_victims(missing, others)
-        if not more and self.may_exceed and fits(wanted, missing):  # or the queue exceeds its maximum for other reasons
-            more = pick_larger_victims(missing, others, wanted)
+        if self.may_exceed and fits(wanted, missing):  # or the queue exceeds its maximum for other reasons
+            more = pick_larger_victims(missing, others, wanted) or more
         return [*chosen, *[one for one, _ in more]] if more else []
 
     def _find_queue_lack(self, victims: list[Allocation]) -> tuple[Queue, Resources] | None:

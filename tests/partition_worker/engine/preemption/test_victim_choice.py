@@ -116,6 +116,19 @@ def test_of_several_nodes_the_one_with_the_smallest_larger_victim() -> None:
         assert chosen(plan(trial, "root.b ask memory=4")) == ("n0", ["r0"])
 
 
+@pytest.mark.parametrize("flag", ["unwilling", "originator", "unwilling originator"])
+def test_a_larger_one_that_agreed_goes_before_small_ones_that_did_not_and_originators(flag: str) -> None:
+    queues = "root.a; root.b guaranteed=memory:5"
+    trial = cluster(queues, "n1 memory=9", "root.a r1 n1 memory=6", f"root.a r2 n1 memory=3 {flag}")
+    assert victims(trial, "root.b ask memory=3") == ["r1"]
+    trial = cluster(
+        *(queues, "n1 memory=3", f"root.a r2 n1 memory=3 {flag}", "n2 memory=6", "root.a r1 n2 memory=6"),
+    )
+    assert chosen(plan(trial, "root.b ask memory=3")) == ("n2", ["r1"])
+    trial = cluster(queues, "n1 memory=9", "root.a r1 n1 memory=3", f"root.a r2 n1 memory=6 {flag}")
+    assert victims(trial, "root.b ask memory=5") == ["r2"], "alone it is enough"
+
+
 def test_a_larger_one_goes_that_may_not_once_a_small_one_has() -> None:
     """Its queue exceeds its guarantee by 1 only."""
     trial = cluster(
