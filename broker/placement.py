@@ -51,7 +51,7 @@ class Placement:
         """Whether partitions move until no move makes the numbers more even."""
         self._given_up: dict[str, str] = {}
         """Partition to the latest host where no worker was ready for it in time."""
-        self._reported: dict[str, list[str]] = {}
+        self._reported: dict[str, set[str]] = {}
         """Supervisor to the partitions that it has received; without those that have just connected."""
         self.deadline = NEVER
         """When a partition has waited too long for a worker on its host."""
@@ -294,14 +294,17 @@ class Placement:
 
     def report(self) -> list[Outgoing]:
         """Send each supervisor the partitions that its host needs workers for, if they have changed, and the workers
-        that have lost their lease. A host keeps the worker of a partition that moves away until another one has it.
+        that have lost their lease. A host keeps the worker of a partition that moves away until another one has it, and
+        that of a partition that ends until the end is durable.
         """
         registry = self._registry
         needed: dict[str, list[str]] = {one.name: [] for one in self._hosts.all() if one.supervisor}
         if not needed:
             return []
-        dismissed, registry.dismissed = registry.dismissed, {}
-        for partition, slot in registry.slots.items():
+        kept = {name: partition for name, partition in registry.dismissed.items() if partition in registry.ending}
+        dismissed = {name: partition for name, partition in registry.dismissed.items() if name not in kept}
+        registry.dismissed = kept
+        for partition, slot in {**registry.slots, **registry.ending}.items():
             if slot.host in needed:
                 needed[slot.host].append(partition)
             if slot.worker_host not in ("", slot.host) and slot.worker_host in needed:
@@ -309,11 +312,13 @@ class Placement:
         sends: list[Outgoing] = []
         for host in self._hosts.all():
             partitions = needed.get(host.name)
-            if partitions is None or (not dismissed and self._reported.get(host.supervisor) == partitions):
+            if partitions is None:
                 continue
-            self._reported[host.supervisor] = partitions
             own = set(partitions)
-            elsewhere = [name for name in registry.slots if name not in own]
+            if not dismissed and self._reported.get(host.supervisor) == own:
+                continue
+            self._reported[host.supervisor] = own
+            elsewhere = [name for name in {**registry.slots, **registry.ending} if name not in own]
             wanted = WorkersWanted(partitions=partitions, dismissed=dismissed, elsewhere=elsewhere)
             sends.append(make_outgoing(host.supervisor, wanted))
         return sends

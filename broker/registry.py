@@ -229,6 +229,9 @@ class Registry:
         """Proxy or other peer without a slot to when it last sent a heartbeat."""
         self.changed_rms: dict[str, None] = {}
         """Ids of RMs with changes that have not been handed to persistence yet."""
+        self.ending: dict[str, WorkerSlot] = {}
+        """The slots of partitions that have ended, until that is durable. Their workers and journals stay until then: a
+        broker that begins before has these partitions again."""
         self.removals: list[Outgoing] = []
         """Messages to workers whose partitions have ended, and about the journals that such workers have left."""
         self.dismissed: dict[str, str] = {}
@@ -326,9 +329,11 @@ class Registry:
     def free_slot(self, partition: str) -> None:
         """Remove the partition's slot, so that the supervisor stops its worker."""
         slot = self.slots.pop(partition, None)
+        if slot is not None:
+            self.ending[partition] = slot
         if slot is not None and slot.worker:
             self.dismiss(slot.worker, partition)
-            header = Header(kind=PartitionRemoved.__name__, partition=partition)
+            header = Header(kind=PartitionRemoved.__name__, rm=slot.rm, partition=partition)
             self.removals.append(make_outgoing(slot.worker, PartitionRemoved(), header))
         elif slot is not None:
             self.remove_journal(partition, slot.epoch)
@@ -339,7 +344,8 @@ class Registry:
         removed by the supervisor.
         """
         if self._has_store:
-            header = Header(kind=RemoveJournal.__name__, partition=partition, epoch=epoch)
+            rm = self.ending[partition].rm if partition in self.ending else ""
+            header = Header(kind=RemoveJournal.__name__, rm=rm, partition=partition, epoch=epoch)
             self.removals.append(make_outgoing(RECORD, RemoveJournal(), header))
 
     def extend_deadlines(self, seconds: float, now: float) -> None:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from broker.registry import Registry, RmRecord, RmSession
 from broker.state import BrokerState
-from common.control_messages import ConfigVersion, ManagerRecord, ProbeRecord, Recorded
+from common.control_messages import ConfigVersion, ManagerRecord, ProbeRecord, Recorded, RemoveJournal
 from common.messages import Header
 from common.names import RECORD
 from common.repeated_failure import RepeatedFailure
@@ -106,11 +106,16 @@ class RmPersistence:
         self._held.setdefault(rm, [])
         return [self.write(rm, record)[1]] if is_written else []
 
+    def is_durable(self, rm: str) -> bool:
+        """Whether the record has the present state of this RM."""
+        return rm not in self._held
+
     def filter_outgoing(self, messages: list[Outgoing]) -> list[Outgoing]:
         """The messages that may be sent now; those about an RM whose record is not durable are held."""
         free: list[Outgoing] = []
         for one in messages:
-            may_pass = one.to == RECORD or one.header.kind == Refused.__name__
+            is_for_record = one.to == RECORD and one.header.kind != RemoveJournal.__name__
+            may_pass = is_for_record or one.header.kind == Refused.__name__
             held = None if may_pass else self._held.get(one.header.rm)
             if held is None:
                 free.append(one)

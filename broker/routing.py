@@ -231,8 +231,10 @@ class BrokerMachine:
         """Send the supervisors the workers that they have to run, if they have changed, and fail queries to partitions
         that have ended.
         """
-        removals, self.registry.removals = self.registry.removals, []
-        return [*self._queries.fail_others(self.registry.slots), *removals, *self._placement.report()]
+        registry, persistence = self.registry, self._persistence
+        registry.ending = {name: slot for name, slot in registry.ending.items() if not persistence.is_durable(slot.rm)}
+        removals, registry.removals = persistence.filter_outgoing(registry.removals), []
+        return [*self._queries.fail_others(registry.slots), *removals, *self._placement.report()]
 
     # Routing --------------------------------------------------------------------------------------------------------
 

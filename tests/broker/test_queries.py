@@ -55,9 +55,9 @@ def test_only_so_many_are_remembered() -> None:
 def test_who_asked_a_partition_that_ends_is_answered() -> None:
     bench = registered()
     bench.hear(WEB, Query(what="queues"), rm="", session="", partition=PARTITION, ref="1")
-    *answers, removal, supervisor = kinds(bench.hear(PROXY, Leave()))
-    assert answers == [(PROXY, "Left"), (WEB, "Answer")]
-    assert (removal, supervisor) == ((PARTITION, "PartitionRemoved"), (KEEPER, "WorkersWanted"))
+    assert sorted(kinds(bench.hear(PROXY, Leave()))) == sorted(
+        [(PROXY, "Left"), (WEB, "Answer"), (PARTITION, "PartitionRemoved"), (KEEPER, "WorkersWanted")]
+    )
 
 
 TWO = two_partitions()

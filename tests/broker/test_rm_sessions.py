@@ -11,7 +11,8 @@ from broker.config_rollout import ROLLOUT_MAX_S
 from broker.config_versions import ConfigVersions
 from broker.state import WARNINGS_LOGGED_MAX, BrokerState
 from common.config.model import compute_checksum
-from common.control_messages import Hello, ManagerAway, Pause, Repeat, Settings
+from common.control_messages import Hello, ManagerAway, Pause, Repeat, Settings, WorkerEnded
+from common.names import RECORD, lease_name
 from common.query_messages import Actor, Answer, EndSession
 from common.rm_messages import Leave, Left, NodeRequest, Refused, Registered, RegisterResourceManager, Resume
 from common.wire import NEVER, Outgoing, decode_body
@@ -445,9 +446,26 @@ def test_it_is_told_again_if_it_asks_again_whoever_has_its_name_by_then() -> Non
 def test_it_is_not_told_before_that_is_durable() -> None:
     bench = registered()
     bench.disk_problem = "disk full"
-    assert kinds(leave(bench)) == [(PARTITION, "PartitionRemoved"), (KEEPER, "WorkersWanted")]
+    assert kinds(leave(bench)) == []
     bench.disk_problem = ""
-    assert (PROXY, "Left") in kinds(bench.wait(bench.now + 1))
+    assert kinds(bench.wait(bench.now + 1)) == [
+        (PROXY, "Left"),
+        (PARTITION, "PartitionRemoved"),
+        (KEEPER, "WorkersWanted"),
+    ]
+
+
+def test_a_journal_in_the_store_stays_until_the_end_of_its_partition_is_durable() -> None:
+    """A broker that begins before has the partition again, and its worker needs the journal."""
+    bench = BrokerBench(settings=dataclasses.replace(PATIENT, store="postgresql://db/y"))
+    bench.register()
+    epoch = bench.epoch(PARTITION)
+    ended = WorkerEnded(worker=lease_name(PARTITION, epoch), reason="")
+    bench.hear(KEEPER, ended, rm="", session="", partition=PARTITION, epoch=epoch)
+    bench.disk_problem = "the database is unreachable"
+    assert kinds(leave(bench)) == []
+    bench.disk_problem = ""
+    assert (RECORD, "RemoveJournal") in kinds(bench.wait(bench.now + 1))
 
 
 def test_one_that_leaves_while_its_configuration_changes_takes_the_change_with_it() -> None:

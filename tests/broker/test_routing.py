@@ -138,8 +138,8 @@ def test_a_workers_no_refuses_the_whole_and_its_seats_are_given_up() -> None:
         sent(PARTITION, AbortConfig(rollout=1), partition=PARTITION),
         sent(GPU, AbortConfig(rollout=1), partition=GPU),
         refused("registration of RM failed: partition rm-1_gpu: no room"),
-        sent(PARTITION, PartitionRemoved(), **NONE, partition=PARTITION),
-        sent(GPU, PartitionRemoved(), **NONE, partition=GPU),
+        sent(PARTITION, PartitionRemoved(), session="", partition=PARTITION),
+        sent(GPU, PartitionRemoved(), session="", partition=GPU),
         sent(KEEPER, WorkersWanted(partitions=[], dismissed={f"{PARTITION}#1": PARTITION, f"{GPU}#2": GPU}), **NONE),
     ]
     assert bench.register()[-1].header.kind == "Registered"
