@@ -49,18 +49,21 @@ LONG: Final = (
     "upgrade/test_under_load.py",
     "webservice/history/test_failover.py",
 )
-"""Directories and files of tests that take long: 80 seeds of the simulation, deliberate defects, properties with many
+"""Directories and files of tests that take long: 50 seeds of the simulation, deliberate defects, properties with many
 examples, a browser, overload, upgrades, rare faults of real systems. Continuous integration runs them, too."""
 
 SLOW: Final = (
     "sim/test_sim.py",
+    "webservice/test_openapi_conformance.py",
     "test_marks.py",
     "sim",
+    "test_rollout_races.py",
+    "test_rollout_crashes.py",
     "benchmarks",
-    "chaos",
     "cluster",
     "dashboard",
     "upgrade",
+    "chaos",
     "tenants",
     "overload",
     "processes",
@@ -68,7 +71,9 @@ SLOW: Final = (
     "metrics",
     "fuzz",
     "properties",
-    "webservice/test_openapi_conformance.py",
+    "partition_worker/journal",
+    "test_docs.py",
+    "test_lost_links.py",
     "conformance",
     "captures",
     "stories",
@@ -149,9 +154,6 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the long tests, for `-m "not long"`, and start with the slow files."""
     for item in items:
-        label = getattr(item, "operation_label", None)
-        if label:  # Schemathesis gives all operations one id, of which pytest-xdist would run only the last test
-            item._id = item.id.with_params(label)
         if _place(item.path)[0]:
             item.add_marker("long")
     items.sort(key=lambda item: _place(item.path)[1])

@@ -24,9 +24,20 @@ def test_a_run_fails_if_a_temporary_file_is_left_behind(
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     (tmp_path / "test_it.py").write_text(TESTS.replace("LEAVE", action))
-    options = ("-p", "tests.conftest", "-c", "/dev/null", "--rootdir", str(tmp_path), "-p", "no:cacheprovider")
+    options = (
+        "-p",
+        "xdist.plugin",
+        "-p",
+        "tests.conftest",
+        "-c",
+        "/dev/null",
+        "--rootdir",
+        str(tmp_path),
+        "-p",
+        "no:cacheprovider",
+    )
     command = [sys.executable, "-m", "pytest", "-q", "-n", processes, *options, str(tmp_path / "test_it.py")]
-    environment = {**os.environ, "TMPDIR": str(temporary)}
+    environment = {**os.environ, "TMPDIR": str(temporary), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == status, ended.stdout + ended.stderr
     assert "2 passed" in ended.stdout

@@ -4,6 +4,7 @@ Schemathesis makes the requests from the document, good ones and spoiled ones, f
 it makes up are some that exist, so that there is something to answer.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import Final
@@ -14,6 +15,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from schemathesis import Case, HookContext
 from schemathesis.checks import not_a_server_error
+from schemathesis.generation.feedback import NO_FEEDBACK
+from schemathesis.pytest._test_builder import build_operation_test
+from schemathesis.schemas import BaseSchema
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     negative_data_rejection,
@@ -24,8 +28,8 @@ from schemathesis.specs.openapi.checks import (
 )
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tests.leftovers import at_end
 from tests.webservice.cluster import FILLED, api
+from webservice.api_document import ROUTES
 
 EXAMPLES: Final = 10
 """Requests to each operation that are made up, besides those at the bounds of each parameter."""
@@ -63,48 +67,58 @@ EXISTING: Final = {
 class Served:
     """The API of a cluster that begins anew for each operation that changes something, so that no other one sees it."""
 
-    def __init__(self) -> None:
-        self._directory = TemporaryDirectory(prefix="yunishard-", ignore_cleanup_errors=True)
-        at_end.callback(self._directory.cleanup)  # also if the tests are only collected
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._changing = ""
         self._app = self._anew()
 
-    def begin(self, method: str, operation: str) -> None:
+    def begin(self, method: str, path: str) -> None:
         """Requests of this operation follow."""
-        changing = "" if method == "get" else operation
+        changing = "" if method == "GET" else f"{method} {path}"
         if changing != self._changing:
             self._changing = changing
             self._app = self._anew()
 
     def _anew(self) -> ASGIApp:
-        return api(FILLED, Path(mkdtemp(dir=self._directory.name)) / "history.sqlite")
+        return api(FILLED, Path(mkdtemp(dir=self._folder)) / "history.sqlite")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._app(scope, receive, send)
 
 
-SERVED: Final = Served()
 REFUSING: Final = {"checks": {"negative_data_rejection": {"expected-statuses": ["4xx", "5xx"]}}}
 """Any of them does: with what is in force 412 may come before a look at the body."""
 
-whole = schemathesis.openapi.from_asgi("/ws/v1/openapi.json", SERVED, config=schemathesis.Config.from_dict(REFUSING))
 pytestmark = pytest.mark.timeout(300)  # many requests in one test
 
-document = whole.exclude(func=lambda context: "x-yunishard-stream" in context.operation.definition.raw)
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    with TemporaryDirectory(prefix="yunishard-", ignore_cleanup_errors=True) as folder:
+        yield Served(Path(folder))
 
 
-@document.hook("before_generate_path_parameters")
+@pytest.fixture(scope="module")
+def document(served: Served) -> BaseSchema:
+    whole = schemathesis.openapi.from_asgi(
+        "/ws/v1/openapi.json", served, config=schemathesis.Config.from_dict(REFUSING)
+    )
+    found = whole.exclude(func=lambda context: "x-yunishard-stream" in context.operation.definition.raw)
+    found.hook("before_generate_path_parameters")(names_that_exist)
+    return found
+
+
 def names_that_exist(context: HookContext, made_up: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
     names = [one.name for one in context.operation.path_parameters]
     existing = st.fixed_dictionaries({name: st.sampled_from(EXISTING[name]) for name in names})
     return st.one_of(existing, made_up)
 
 
-def test_there_is_something_to_read_everywhere() -> None:
+def test_there_is_something_to_read_everywhere(served: Served, document: BaseSchema) -> None:
     reading = [one.ok() for one in document.get_all_operations() if one.ok().method == "get"]
     assert len(reading) > 40
     for operation in reading:
-        SERVED.begin(operation.method, operation.label)
+        served.begin(operation.method.upper(), operation.path)
         names = {one.name: EXISTING[one.name][0] for one in operation.path_parameters}
         query = {"seconds": 0.05} if "seconds" in [one.name for one in operation.query] else {}
         checks = CHECKS[:-1] if operation.path == STACK else CHECKS
@@ -113,8 +127,24 @@ def test_there_is_something_to_read_everywhere() -> None:
         assert len(response.content) > 3, operation.path  # more than an empty list
 
 
-@document.exclude(path=[*LASTING, STACK]).parametrize()
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [(one.method, one.path) for one in ROUTES if not one.streams and one.path not in (*LASTING, STACK)],
+)
+def test_every_answer_conforms_to_the_document(served: Served, document: BaseSchema, method: str, path: str) -> None:
+    """What `document.parametrize()` would run. That makes the requests of all operations in each process that collects
+    tests, which takes longer than to collect all other tests.
+    """
+    served.begin(method, path)
+    build_operation_test(
+        config=document.config,
+        operation=document[path][method],
+        test_func=conforms,
+        given_kwargs={},
+        feedback=NO_FEEDBACK,
+    )()
+
+
 @settings(max_examples=EXAMPLES, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
-def test_every_answer_conforms_to_the_document(case: Case) -> None:
-    SERVED.begin(case.operation.method, case.operation.label)
+def conforms(case: Case) -> None:
     case.call_and_validate(checks=CHECKS)
