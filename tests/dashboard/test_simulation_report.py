@@ -10,6 +10,8 @@ from simulator.run_folder import load_runs
 from tests.dashboard.browser import APPEARANCE, NARROW, Tab, open_tab
 from tests.simulator.sample_runs import write_run, write_sample_run
 
+pytestmark = pytest.mark.processes
+
 CHARTS = 7
 
 COUNT_COLOURED = """canvas => {
