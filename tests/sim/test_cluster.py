@@ -11,7 +11,7 @@ from tests.sim.mutations import Defect
 from tests.sim.running import run_many
 from tests.sim.test_mutations import seeds_until_found
 
-SEEDS = 25
+SEEDS = 16
 SEEDS_FEW = 4
 """The first of them, which `make test` runs."""
 
