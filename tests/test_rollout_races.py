@@ -141,7 +141,7 @@ def test_of_two_changes_at_once_one_is_made_or_one_after_the_other() -> None:
 
 
 def test_what_is_said_to_an_empty_partition_that_goes_and_comes_back_is_always_answered() -> None:
-    for seed in range(150):
+    for seed in range(50):
         rng = random.Random(seed)
         world, rm = World(seed), RM("rm-1", config=OLD)
         world.join(rm)
@@ -194,7 +194,7 @@ def insist(world: World, rm: RM, text: str, rng: random.Random) -> None:
 
 
 def test_a_to_b_to_a_to_c_while_everything_dies() -> None:
-    for seed in range(150):
+    for seed in range(50):
         rng = random.Random(seed)
         world, rm = a_world(seed)
         for text in (NEW, OLD, NEW, OTHER):
@@ -209,7 +209,7 @@ def test_a_to_b_to_a_to_c_while_everything_dies() -> None:
 
 
 def test_rms_that_have_their_queues_from_a_file_have_its_text_in_the_end_or_one_changed_on_top_of_it() -> None:
-    for seed in range(100):
+    for seed in range(40):
         rng = random.Random(seed)
         world = World(seed, file=OLD)
         rms = [RM("rm-1", config=""), RM("rm-2", config="")]
