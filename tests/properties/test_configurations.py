@@ -19,7 +19,7 @@ from common.config.validation import DEFAULT_TEXT, find_build_problems, find_pro
 from tests.properties.configurations import broken_configurations, configurations, pairs_of_configurations
 
 VECTORS = Path(__file__).parents[1] / "data" / "config-vectors.yaml"
-EXAMPLES = 1500 if os.environ.get("PROPERTIES") == "long" else 75
+EXAMPLES = 1500 if os.environ.get("PROPERTIES") == "long" else 40
 EITHER = st.one_of(configurations(), broken_configurations())
 GARBAGE = st.text(st.sampled_from("ab:-[]{},&*!|>'\"#% \n\t<ü\ufeff\x07"), max_size=40)
 

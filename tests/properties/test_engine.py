@@ -283,7 +283,7 @@ class EngineMachine(RuleBasedStateMachine):
 
 TestEngine = EngineMachine.TestCase
 TestEngine.settings = settings(
-    max_examples=2000 if LONG else 200,
+    max_examples=2000 if LONG else 120,
     stateful_step_count=60 if LONG else 40,
     derandomize=not LONG,
     database=None,

@@ -18,7 +18,7 @@ from partition_worker.engine.allocation import Allocation
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial
 
-CLUSTERS = 400 if os.environ.get("PROPERTIES") == "long" else 20
+CLUSTERS = 400 if os.environ.get("PROPERTIES") == "long" else 10
 HOURS = 12
 STEP_S = 60.0
 LATER_STEP_S = 300.0

@@ -29,7 +29,7 @@ from tests.properties.plain_preemption import Manager, Plain, fit, fit_actual, r
 from tests.trial import Trial
 
 LONG = os.environ.get("PROPERTIES") == "long"
-CLUSTERS = 20_000 if LONG else 700
+CLUSTERS = 20_000 if LONG else 400
 QUESTIONS = 4
 """Asked of each cluster."""
 

@@ -28,7 +28,7 @@ APPS_MAX = 6
 AMOUNTS = ("memory=3", "memory=20 vcore=500", "gpu=1", "memory=1")
 
 profile = settings(
-    max_examples=1000 if LONG else 50,
+    max_examples=1000 if LONG else 25,
     derandomize=not LONG,
     database=None,
     phases=tuple(Phase) if LONG else (Phase.explicit, Phase.generate),

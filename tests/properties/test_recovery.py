@@ -29,7 +29,7 @@ from tests.recorded import Recorded
 from tests.trial import START_S, Trial
 
 LONG = os.environ.get("PROPERTIES") == "long"
-CLUSTERS = 500 if LONG else 25
+CLUSTERS = 500 if LONG else 16
 STEPS = 40
 
 
@@ -47,7 +47,7 @@ class RecordedMachine(EngineMachine):
 
 TestRecovery = RecordedMachine.TestCase
 TestRecovery.settings = settings(
-    max_examples=2000 if LONG else 60,
+    max_examples=2000 if LONG else 40,
     stateful_step_count=60 if LONG else 30,
     derandomize=not LONG,
     database=None,

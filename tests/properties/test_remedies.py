@@ -31,7 +31,7 @@ from tests.properties.workload import LEAVES, TREES, Livelier
 from tests.trial import ADMIN, START_S
 
 LONG = os.environ.get("PROPERTIES") == "long"
-CLUSTERS = 1500 if LONG else 60
+CLUSTERS = 1500 if LONG else 30
 RARE = (312, 432)
 """Clusters that have shown defects: a drained node that is reserved, too; a placeholder that is too small."""
 STEPS = 45

@@ -26,7 +26,7 @@ from tests.builders import PARTITION, apps, asks, config, gone, nodes, released
 from tests.invariants import check
 from tests.trial import START_S, line
 
-CLUSTERS = 2000 if os.environ.get("PROPERTIES") == "long" else 80
+CLUSTERS = 2000 if os.environ.get("PROPERTIES") == "long" else 40
 CLUSTERS_PER_TEST = 20
 STEPS = 40
 

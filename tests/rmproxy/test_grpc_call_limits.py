@@ -49,8 +49,11 @@ async def work(world: World) -> None:
     await world.core.commands.get()
 
 
-@pytest.mark.parametrize("path", ["/si.v1.Scheduler/UpdateNode", "/si.v1.Scheduler/RegisterResourceManager"])
-@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.{}"], ids=["one address", "many addresses"])
+@pytest.mark.parametrize(
+    ("path", "address"),
+    [("/si.v1.Scheduler/UpdateNode", "127.0.0.{}"), ("/si.v1.Scheduler/RegisterResourceManager", "127.0.0.1")],
+    ids=["many addresses", "one address"],
+)
 def test_idle_calls_keep_no_rm_from_registering(path: str, address: str) -> None:
     async def scenario() -> None:
         async with running() as world, AsyncExitStack() as attack:
