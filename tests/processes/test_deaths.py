@@ -1,9 +1,13 @@
-"""One process dies or stops under a resource manager that asks: each ask is placed once, and the others live on."""
+"""One process after the other dies or stops under a resource manager that asks: each ask is placed once, and the others
+live on.
+"""
 
 import asyncio
 import os
 import re
 import signal
+from functools import partial
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -31,30 +35,30 @@ def is_replaced(system: Up, number: int) -> bool:
     return gone(number) and number not in children and len(children) == 4
 
 
-async def story(system: Up, name: str, blow: signal.Signals) -> None:
-    def ready(times: int) -> bool:
+async def story(system: Up, blow: signal.Signals) -> None:
+    def ready(name: str, times: int) -> bool:
         return len(re.findall(rf" {name}[0-9]* is ready\n", system.errors)) == times
 
     endpoints = system.announced()
     async with asyncio.timeout(PATIENCE_S), placing(endpoints["native"]) as asker:
-        for round_ in range(ROUNDS):
+        for count, (times, name) in enumerate(product(range(1, ROUNDS + 1), PROCESSES)):
             await asker.asks()
-            await asker.has(2 * round_ * ASKS + 1)
-            await asyncio.to_thread(system.until, lambda times=round_ + 1: ready(times))
+            await asker.has(2 * count * ASKS + 1)
+            await asyncio.to_thread(system.until, partial(ready, name, times))
             before, number = system.children, system.child(PROCESSES[name])
             os.kill(number, blow)
             await asker.asks()
-            await asyncio.to_thread(system.until, lambda number=number: is_replaced(system, number))
+            await asyncio.to_thread(system.until, partial(is_replaced, system, number))
             assert before.keys() - system.children.keys() == {number}, "nobody else"
-            await asker.has(2 * (round_ + 1) * ASKS)
-        await asyncio.to_thread(system.until, lambda: ready(ROUNDS + 1))
+            await asker.has(2 * (count + 1) * ASKS)
+        for name in PROCESSES:
+            await asyncio.to_thread(system.until, partial(ready, name, ROUNDS + 1))
         assert set(asker.placed.values()) == {1}
         assert await asyncio.to_thread(allocations, endpoints["rest"]) == len(asker.placed)
 
 
-@pytest.mark.parametrize("name", PROCESSES)
 @pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP])
-def test_whoever_dies_or_hangs_each_ask_is_placed_once(tmp_path: Path, name: str, blow: signal.Signals) -> None:
+def test_whoever_dies_or_hangs_each_ask_is_placed_once(tmp_path: Path, blow: signal.Signals) -> None:
     with up("--ephemeral", *SHORT, "--log-level", "debug", *FREE_PORTS, folder=tmp_path) as system:
-        asyncio.run(story(system, name, blow))
+        asyncio.run(story(system, blow))
         assert system.stop() == 0

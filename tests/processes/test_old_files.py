@@ -207,8 +207,7 @@ def play(tmp_path: Path, *, sessions: int, goes_back: Callable[[System], None]) 
         asyncio.run(in_time(stack))
 
 
-@pytest.mark.parametrize("goes_back", [log_deleted, journals_restored])
-@pytest.mark.parametrize("sessions", [1, 2])
+@pytest.mark.parametrize(("sessions", "goes_back"), [(1, log_deleted), (2, journals_restored)])
 def test_after_a_journal_went_back_its_partition_begins_anew(
     tmp_path: Path, sessions: int, goes_back: Callable[[System], None]
 ) -> None:
