@@ -33,6 +33,9 @@ OTHERS: Final = 19
 SECONDS: Final = 20.0
 """For each of the measurements."""
 
+SECONDS_MIN: Final = 2.0
+"""For each of those of a small part."""
+
 SETTLING_S: Final = 5.0
 
 
@@ -171,7 +174,7 @@ def idle(supervisor: int, seconds: float) -> Idle:
 
 def figures(plan: Plan) -> Iterator[Figure]:
     """Of each of these systems."""
-    many, seconds = plan.scaled(OTHERS), max(2.0, plan.share * SECONDS)
+    many, seconds = plan.scaled(OTHERS), max(SECONDS_MIN, plan.share * SECONDS)
     for busy_ids, others in ((["busy"], 0), (["busy"], many), (["busy", "other"], 0)):
         with system() as (_, at), in_background(linger, at["native"], others):
             first, *more = working(at["native"], busy_ids, seconds)

@@ -317,6 +317,7 @@ def test_real_systems_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert all(one.value > 0 for one in simulate.figures(TINY))
     assert all(one.value > 0 for one in kubernetes_predicates.figures(TINY))
     monkeypatch.setattr(tenants, "SETTLING_S", 0.1)
+    monkeypatch.setattr(tenants, "SECONDS_MIN", 0.5)
     systems = {one.name.rpartition("/")[0] for one in tenants.figures(TINY)}
     busy = {f"tenants/busy, beside {idle} idle and {busy} busy" for idle, busy in ((0, 0), (1, 0), (0, 1))}
     assert systems == busy | {"tenants/1 idle", "tenants/2 idle"}

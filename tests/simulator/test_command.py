@@ -77,6 +77,7 @@ def test_the_same_input_gives_the_same_bytes(files: Path) -> None:
     assert len((files / "first" / "fair" / "preemptions.csv").read_text().splitlines()) > 1  # it did preempt
 
 
+@pytest.mark.processes  # runs once the engine is compiled
 @pytest.mark.skipif(find_engine() is None, reason="the engine is not compiled: `make compiled`")
 def test_the_compiled_engine_gives_the_same_bytes(files: Path) -> None:
     simulate(files, "compiled")
