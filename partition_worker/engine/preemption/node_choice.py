@@ -22,7 +22,6 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from common.messages import Resources
-from common.resources import covers, total_of
 from partition_worker.engine.allocation import Allocation, amounts_of
 from partition_worker.engine.nodes.node_index import Node, Reservation
 from partition_worker.engine.nodes.nodes import Nodes
@@ -174,17 +173,24 @@ def pick_larger_victims(missing: Resources, candidates: Sequence[Candidate], wan
     none if all are not enough, or if those of `pick_victims` are no more reluctant.
     """
     small, left, victims = pick_victims(missing, candidates), dict(missing), list[Candidate]()
-    for reluctance in ((False, False), (False, True), (True, False), (True, True)):
-        alike = [candidate for candidate in candidates if reluctance_of([candidate]) == reluctance]
-        too_large = _pick(missing, alike, left, victims)
-        too_large.sort(key=lambda candidate: _larger_key([candidate], missing, wanted))
+    grades: dict[tuple[bool, bool], list[Candidate]] = {}
+    for candidate in candidates:  # which come in the order of their grades
+        one, _ = candidate
+        grades.setdefault((not one.may_be_victim, one.originator), []).append(candidate)
+    for grade in grades.values():
+        too_large = _pick(missing, grade, left, victims)
+        too_large.sort(key=lambda candidate: _size([candidate], missing, wanted))
         for candidate in too_large:
             if _helps(candidate, left):
                 _take(candidate, left)
                 victims.append(candidate)
     _undo(victims)
-    alone = [candidate for candidate in candidates if candidate[1].may_leave() and _frees([candidate], missing)]
-    choices = [[candidate] for candidate in alone]  # the first ones may keep one that is larger from leaving
+    choices: list[list[Candidate]] = []
+    for grade in grades.values():  # one alone, as the first ones may keep a larger one from leaving
+        alone = [candidate for candidate in grade if _frees([candidate], missing) and candidate[1].may_leave()]
+        if alone:
+            choices.append([min(alone, key=lambda candidate: _size([candidate], missing, wanted))])
+            break
     if not left:
         choices.append(_drop_needless(victims, missing))
     best = min(choices, key=lambda choice: _larger_key(choice, missing, wanted), default=[])
@@ -202,7 +208,7 @@ def _drop_needless(victims: list[Candidate], missing: Resources) -> list[Candida
 
 
 def _frees(victims: list[Candidate], missing: Resources) -> bool:
-    return covers(total_of(one.resources for one, _ in victims), missing)
+    return all(sum([one.resources.get(kind, 0) for one, _ in victims]) >= amount for kind, amount in missing.items())
 
 
 def _pick(
@@ -260,9 +266,12 @@ def _larger_key(victims: list[Candidate], missing: Resources, wanted: Resources)
     """Sort key of a choice of larger victims: preferably all agreed, no originators, small relative to the ask in each
     missing type, and few.
     """
-    unwilling, originators = reluctance_of(victims)
-    total = total_of(one.resources for one, _ in victims)
-    return unwilling, originators, max([total.get(kind, 0) / wanted[kind] for kind in missing]), len(victims)
+    return *reluctance_of(victims), _size(victims, missing, wanted), len(victims)
+
+
+def _size(victims: list[Candidate], missing: Resources, wanted: Resources) -> float:
+    """How large victims are relative to the ask, in the missing type in which they are largest."""
+    return max([sum([one.resources.get(kind, 0) for one, _ in victims]) / wanted[kind] for kind in missing])
 
 
 def choose_node_of_larger_victims(
@@ -290,7 +299,8 @@ def _list_larger_options(
     prospects = _find_prospects(usable, wanted, on_node, _largest_gains(wanted, candidates), nodes_tried=True)
     found: list[tuple[tuple[bool, bool, float, int], str, list[Candidate]]] = []
     for _, node_id, missing in prospects:
-        victims = pick_larger_victims(missing, on_node[node_id], wanted)
+        there = on_node[node_id]
+        victims = pick_larger_victims(missing, there, wanted) if _frees(there, missing) else []
         if victims and (choice is None or reluctance_of(victims) < reluctance_of(choice[1])):
             found.append((_larger_key(victims, missing, wanted), node_id, victims))
     found.sort(key=lambda option: option[:2])
