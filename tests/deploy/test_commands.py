@@ -3,7 +3,7 @@
 import asyncio
 import getpass
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -34,20 +34,28 @@ GPU = "  - name: gpu\n    queues:\n      - name: root\n"
 PATIENCE_S = 60.0
 
 
-def story(folder: Path, play: Callable[[ResourceManager, str], Awaitable[None]], *options: str) -> None:
-    """Play with a resource manager, and the address of REST."""
+Endpoints = dict[str, str]
 
-    async def whole(native: str, rest: str) -> None:
+
+@pytest.fixture(scope="module")
+def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoints]:
+    with up("--ephemeral", *FREE_PORTS, "--allowed-rms", "rm-*", folder=tmp_path_factory.mktemp("system")) as system:
+        yield system.announced()
+        assert system.stop() == 0
+
+
+def story(endpoints: Endpoints, play: Callable[[ResourceManager, str], Awaitable[None]]) -> None:
+    """Play with a resource manager, which leaves nothing behind, and the address of REST."""
+
+    async def whole() -> None:
         async with (
             asyncio.timeout(PATIENCE_S),
-            await ResourceManager.connect(native, rm_id="rm-1", config=QUEUES) as rm,
+            await ResourceManager.connect(endpoints["native"], rm_id="rm-1", config=QUEUES) as rm,
         ):
-            await play(rm, rest)
+            await play(rm, endpoints["rest"])
+            await rm.leave()
 
-    with up("--ephemeral", *FREE_PORTS, *options, folder=folder) as system:
-        endpoints = system.announced()
-        asyncio.run(whole(endpoints["native"], endpoints["rest"]))
-        assert system.stop() == 0
+    asyncio.run(whole())
 
 
 async def run(*words: str) -> int:
@@ -61,7 +69,9 @@ async def news_of(rm: ResourceManager, kind: type) -> object:
     raise AssertionError("closed")
 
 
-def test_a_configuration_is_put_looked_at_and_rolled_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_configuration_is_put_looked_at_and_rolled_back(
+    endpoints: Endpoints, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "queues.yaml"
     file.write_text(WITH_C + GPU)
 
@@ -88,11 +98,11 @@ def test_a_configuration_is_put_looked_at_and_rolled_back(tmp_path: Path, capsys
             (1, "registration"),
         ]
 
-    story(tmp_path, play)
+    story(endpoints, play)
 
 
 def test_a_wrong_configuration_is_refused_with_the_lines_of_the_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    endpoints: Endpoints, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "queues.yaml"
     file.write_text(QUEUES + "            shape: round\n")
@@ -101,10 +111,10 @@ def test_a_wrong_configuration_is_refused_with_the_lines_of_the_file(
         assert await run("config", "put", str(file), "--rest", rest) == 1
         assert capsys.readouterr().err.startswith(f"{file}:9: partitions[0].queues[0].queues[1].shape: unknown key")
 
-    story(tmp_path, play)
+    story(endpoints, play)
 
 
-def test_a_resource_manager_changes_its_own_configuration(tmp_path: Path) -> None:
+def test_a_resource_manager_changes_its_own_configuration(endpoints: Endpoints) -> None:
     async def play(rm: ResourceManager, rest: str) -> None:
         done = await rm.update_configuration(WITH_C + GPU, extra_config={"event.maxStreams": "3"})
         assert (done.checksum, done.partitions) == (compute_checksum(WITH_C + GPU), ["rm-1_default", "rm-1_gpu"])
@@ -113,10 +123,10 @@ def test_a_resource_manager_changes_its_own_configuration(tmp_path: Path) -> Non
             await rm.update_configuration(QUEUES + "            shape: round\n")
         assert refused.value.code == "configuration"
 
-    story(tmp_path, play)
+    story(endpoints, play)
 
 
-def test_an_application_is_moved_and_killed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_application_is_moved_and_killed(endpoints: Endpoints, capsys: pytest.CaptureFixture[str]) -> None:
     async def play(rm: ResourceManager, rest: str) -> None:
         await rm.update_applications(new=[application("app-1", "root.a", user="alice")])
         await news_of(rm, ApplicationResponse)
@@ -125,10 +135,10 @@ def test_an_application_is_moved_and_killed(tmp_path: Path, capsys: pytest.Captu
         assert await run("app", "move", "app-1", "root.nowhere", "--rest", rest) == 1
         assert await run("app", "kill", "app-1", "--rest", rest) == 0
 
-    story(tmp_path, play)
+    story(endpoints, play)
 
 
-def test_settings_are_shown_with_their_sources(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_settings_are_shown_with_their_sources(endpoints: Endpoints, capsys: pytest.CaptureFixture[str]) -> None:
     async def play(rm: ResourceManager, rest: str) -> None:
         await rm.update_configuration(QUEUES, extra_config={"event.maxStreams": "3", "health.checkInterval": "often"})
         assert await run("settings", "--json", "--rest", rest) == 0
@@ -138,10 +148,10 @@ def test_settings_are_shown_with_their_sources(tmp_path: Path, capsys: pytest.Ca
         assert found["rm/event.maxStreams"] == ("3", "RM rm-1")
         assert found["rm/health.checkInterval"][0] == "30s"
 
-    story(tmp_path, play, "--allowed-rms", "rm-*")
+    story(endpoints, play)
 
 
-def test_a_partition_that_went_and_came_back_is_spoken_to_anew(tmp_path: Path) -> None:
+def test_a_partition_that_went_and_came_back_is_spoken_to_anew(endpoints: Endpoints) -> None:
     async def play(rm: ResourceManager, rest: str) -> None:
         joins = [node("n1", {"vcore": 1}, partition="gpu")]
         await rm.update_configuration(QUEUES + GPU)
@@ -163,4 +173,4 @@ def test_a_partition_that_went_and_came_back_is_spoken_to_anew(tmp_path: Path) -
         assert isinstance(answer, NodeResponse)
         assert [one.node_id for one in answer.accepted] == ["n1"]
 
-    story(tmp_path, play)
+    story(endpoints, play)

@@ -91,44 +91,18 @@ def listening(system: Up) -> set[int]:
     return {int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in inodes}
 
 
-def test_a_killed_supervisor_leaves_no_process_behind(tmp_path: Path) -> None:
-    with up(*FREE_PORTS, folder=tmp_path) as system:
-        system.announced()
-        children = system.children
-        system.stop(signal.SIGKILL)
-        eventually(lambda: all(map(gone, children)))
-
-
-def test_one_that_was_killed_can_be_started_again_at_once(tmp_path: Path) -> None:
+def test_a_killed_supervisor_leaves_no_process_behind_and_can_be_started_again_at_once(tmp_path: Path) -> None:
     (tmp_path / "first").mkdir()
     native = f"tcp://127.0.0.1:{free_ports(1)[0]}"
     options = (*FREE_PORTS, "--native", native, "--state", str(tmp_path / "s"))
     with up(*options, folder=tmp_path / "first") as system:
         assert system.announced()["native"] == native
+        children = system.children
         system.stop(signal.SIGKILL)
         with up(*options, folder=tmp_path) as again:
             assert again.announced()["native"] == native
+            eventually(lambda: all(map(gone, children)))
             assert again.stop() == 0
-
-
-def test_a_port_process_that_is_killed_comes_back_on_the_same_ports(tmp_path: Path) -> None:
-    with up("--ephemeral", *FREE_PORTS, folder=tmp_path) as system:
-        endpoints = system.announced()
-        before = {role: system.child(f" {role} ") for role in ("rmproxy", "webservice")}
-        for number in before.values():
-            os.kill(number, signal.SIGKILL)
-
-        def open_again() -> bool:
-            try:
-                for address in endpoints.values():
-                    with socket.create_connection(("127.0.0.1", port_of(address)), timeout=10):
-                        pass
-            except ConnectionRefusedError:
-                return False
-            return not before.values() & system.children.keys()
-
-        system.until(open_again)
-        assert system.stop() == 0
 
 
 def test_a_worker_that_is_killed_is_replaced_and_leaves_with_the_others(tmp_path: Path) -> None:

@@ -98,11 +98,9 @@ def asked(url: str, token: str, *, method: str = "GET") -> tuple[int, bytes]:
             return error.code, error.read()
 
 
-@pytest.mark.parametrize("order", [("a", "a_b"), ("a_b", "a")], ids=["a first", "a_b first"])
-def test_people_of_one_rm_see_and_kill_nothing_of_the_other(
-    tmp_path: Path, order: tuple[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    names = {order[0]: "a_b_default", order[1]: f"a_b_default~{len(order[1])}"}
+def test_people_of_one_rm_see_and_kill_nothing_of_the_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    order = ("a", "a_b")
+    names = {"a": "a_b_default", "a_b": "a_b_default~3"}
     keys = tmp_path / "keys"
     assert main(["token", "--new-key", "--keys", str(keys)]) == 0
     tokens = {}
