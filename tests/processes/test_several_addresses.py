@@ -144,7 +144,7 @@ def test_an_rm_over_grpc_registers_again_at_the_next_address_of_its_channel(tmp_
             client = await registered(channel)
             c.process.send_signal(signal.SIGCONT)
             await asyncio.to_thread(eventually, lambda: report(rest, "rmproxy/c", "0", port="grpc"))
-            assert await asyncio.to_thread(report, rest, "rmproxy/d", "1", port="grpc")
+            await asyncio.to_thread(eventually, lambda: report(rest, "rmproxy/d", "1", port="grpc"))
             await client.asks.write(pb.AllocationRequest(allocations=[grpc_ask("late")], rmID=RM))
             assert [one.allocationKey for one in (await client.asks.read()).new] == ["late"]
 

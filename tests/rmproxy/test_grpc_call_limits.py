@@ -1,4 +1,4 @@
-"""A client with thousands of idle calls keeps no RM from registering, working and registering again."""
+"""A client with more idle calls than may wait keeps no RM from registering, working and registering again."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -16,7 +16,8 @@ from tests.rmproxy.world import RM, World, end_of, nodes, play, running
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 STREAMS_OF_CONNECTION = 215
-CONNECTIONS = 20
+CONNECTIONS = 6
+"""Their calls are more than may wait in all, and of one address."""
 
 
 def open_call(number: int, path: str) -> bytes:

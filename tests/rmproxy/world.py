@@ -35,7 +35,7 @@ RM = "rm-1"
 PARTITION = "rm-1_default"
 BOUND = (("yk-rm-id", RM),)
 Code = grpc.StatusCode
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 class FakeCore:
