@@ -28,6 +28,7 @@ def blocks(page: Path, language: str) -> list[str]:
     return [textwrap.dedent(code) for name, code in FENCE.findall(page.read_text()) if name == language]
 
 
+@pytest.mark.timeout(300)
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-d", str(tmp_path / "cache")]
     done = subprocess.run(
