@@ -12,9 +12,10 @@ from common.messages import Resources
 from common.resources import total_of
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
-from partition_worker.engine.nodes.node_index import Node
+from partition_worker.engine.nodes.node_index import Node, Reservation
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.state import PartitionState
+from tests.properties.searching import outranks
 
 Res = Resources | None
 
@@ -216,17 +217,23 @@ class Plain:
         all_of_them = self.candidates()
         if not self.is_guaranteed(all_of_them):
             return NO_GUARANTEE
-        cancelled, usable = self.usable_nodes()
         rest = remaining(self.start[self.leaf.path])
         within = rest is not None and fit_actual(rest, self.wanted)
-        small = chosen = self.choose_node(all_of_them, usable)
-        if within and (small is None or any(self.reluctance(small[1]))):
-            larger = self.choose_larger(all_of_them, usable, small)
-            if larger is not None:
-                small, chosen = None, larger
+        for usable in self.usable_nodes():
+            small = chosen = self.choose_node(all_of_them, usable)
+            if within and (small is None or any(self.reluctance(small[1]))):
+                larger = self.choose_larger(all_of_them, usable, small)
+                if larger is not None:
+                    small, chosen = None, larger
+            if chosen is not None:
+                break
+            self.nodes_tried = False  # not those that are reserved
         if chosen is None:
             return NO_HELP
         node, victims = chosen
+        cancelled = [key for key in node.reservations if key != self.ask.key]
+        if cancelled and not victims and self.lacking([]) is None:
+            return node.node_id, [], cancelled
         extra = self.extra(victims, all_of_them)
         if extra is None:
             return NO_HELP
@@ -392,22 +399,20 @@ class Plain:
                 return True
         return False
 
-    def usable_nodes(self) -> tuple[list[str], list[Node]]:
-        cancelled: list[str] = []
-        usable: list[Node] = []
-        for node in self.state.nodes:
-            blocked = bool(node.reservations) and self.ask.key not in node.reservations
-            if blocked:
-                for key, reservation in node.reservations.items():
-                    other = reservation.ask
-                    old = self.state.now > other.created_ns / 1e9 + 2 * 60 * 60 + 2
-                    required = bool(other.shape.required_node)
-                    if old and not required and not other.preemption_triggered and other.priority < self.ask.priority:
-                        cancelled.append(key)
-                        blocked = False
-            if node.schedulable and not blocked and fit(node.capacity, self.wanted):
-                usable.append(node)
-        return cancelled, usable
+    def usable_nodes(self) -> tuple[list[Node], list[Node]]:
+        """Those that are not reserved for others, and those of which the reservations may end."""
+        large = [node for node in self.state.nodes if node.schedulable and fit(node.capacity, self.wanted)]
+        free = [node for node in large if not node.reservations or self.ask.key in node.reservations]
+        reserved = [node for node in large if node not in free and all(map(self.may_end, node.reservations.values()))]
+        return free, reserved
+
+    def may_end(self, reservation: Reservation) -> bool:
+        other = reservation.ask
+        if other.shape.required_node or other.preemption_triggered:
+            return False
+        its = Plain(self.state, self.state.applications[other.application_id], other, nodes_tried=True)
+        rest = remaining(its.start[its.leaf.path])
+        return outranks(self.state, self.ask, other) or rest is None or not fit_actual(rest, its.wanted)
 
     def sorted(self, candidates: list[Allocation]) -> list[Allocation]:
         return sorted(candidates, key=lambda v: (not v.may_be_victim, v.originator, -v.created_ns))

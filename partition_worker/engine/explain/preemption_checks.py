@@ -129,7 +129,7 @@ def _describe_plan(plan: Preempt, waits: tuple[CheckView, float] | None) -> Pree
     what = f"{format_count(len(victims), 'allocation')} on {node}"
     if waits is not None:
         return PreemptionOutlook(waits[0], waits[1], victims, node)
-    text = f"it may preempt {what}"
+    text = f"it may preempt {what}" if victims else f"it may get {node}, which is reserved for others"
     return PreemptionOutlook(CheckView(code=Reason.PREEMPTION_NO_VICTIM, passed=True, text=text), 0.0, victims, node)
 
 

@@ -7,6 +7,9 @@ with room needs none; it is an option only if the ask found no room in its queue
 If no node can be freed so, or only by victims that did not agree, and the ask is within its guarantee, candidates that
 are too large are chosen as well, and the node is the one with the smallest victims.
 
+If nothing helps on nodes that are not reserved for others, those are tried of which the reservations may end: for an
+ask of lower priority, or for one that is beyond the guarantee of its queue. There a node with room is an option, too.
+
 An RM with the capability `preemption-predicates` also decides whether the ask would run on a node without the victims:
 another allocation may be in its way, or a host port taken. As in YuniKorn, the nodes are tried in the order of their
 number of victims, NODES_PER_BATCH at a time, and the best of the first batch that has one is taken. The RM answers with
@@ -22,15 +25,14 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from common.messages import Resources
+from common.resources import drop_zeros
 from partition_worker.engine.allocation import Allocation, amounts_of
 from partition_worker.engine.nodes.node_index import Node, Reservation
 from partition_worker.engine.nodes.nodes import Nodes
 from partition_worker.engine.predicates.evaluation import WAITING, Predicates
 from partition_worker.engine.predicates.verdicts import Removal
-from partition_worker.engine.preemption.victim_candidates import Candidate
-
-STALE_AFTER_S: Final = 2 * 3600.0 + 2.0
-"""Once an ask is this old, an ask of a higher priority may take the node that is reserved for it."""
+from partition_worker.engine.preemption.victim_candidates import Candidate, Guarantees
+from partition_worker.engine.queues.queue import Queue
 
 RELUCTANT_COST: Final = 2**34
 ORIGINATOR_COST: Final = 2**33
@@ -62,30 +64,32 @@ class _Option(NamedTuple):
 
 
 def find_usable_nodes(
-    nodes: Iterable[Node], ask: Allocation, wanted: Resources, now: float
-) -> tuple[dict[str, Node], list[Reservation]]:
-    """Return the nodes that could take the ask without their allocations, by id, and the stale reservations of other
-    asks that would have to end for that: of lower priority, too old, without a required node and without victims.
+    nodes: Iterable[Node], leaf: Queue, ask: Allocation, wanted: Resources
+) -> tuple[dict[str, Node], dict[str, Node]]:
+    """Return the nodes that could take an ask of the leaf without their allocations, by id: those that are not reserved
+    for others, and those that are and of which the reservations may end for it.
     """
-    found: dict[str, Node] = {}
-    cancels: list[Reservation] = []
+    free: dict[str, Node] = {}
+    reserved: dict[str, Node] = {}
     amounts = amounts_of(wanted)
     for node in nodes:
-        if node.reservations and ask.key not in node.reservations:
-            stale = [
-                one
-                for one in node.reservations.values()
-                if not one.for_required_node
-                and not one.ask.preemption_triggered
-                and one.ask.priority < ask.priority
-                and one.ask.created_ns / 1e9 + STALE_AFTER_S < now
-            ]
-            if not stale:
-                continue
-            cancels += stale
         if node.is_open and node.is_large_enough(amounts):
-            found[node.node_id] = node
-    return found, cancels
+            if not node.reservations or ask.key in node.reservations:
+                free[node.node_id] = node
+            elif all(_may_end(one, leaf, ask) for one in node.reservations.values()):
+                reserved[node.node_id] = node
+    return free, reserved
+
+
+def _may_end(reservation: Reservation, leaf: Queue, ask: Allocation) -> bool:
+    """Whether a reservation may end for an ask that reclaims a guarantee: it is for an ask of lower priority, or for
+    one beyond the guarantee of its queue. Victims that were preempted for it would have ended without effect.
+    """
+    if reservation.keeps or reservation.for_required_node:
+        return False
+    if reservation.gives_way_to(leaf, ask.priority):
+        return True
+    return not Guarantees(reservation.leaf).taker.covers(drop_zeros(reservation.ask.resources))
 
 
 def choose_node(

@@ -121,7 +121,8 @@ def apply_preemption(state: PartitionState, decision: Preempt) -> None:
     for reservation in decision.cancels:
         reservations.cancel(state, reservation)
     leaves = [state.applications[victim.application_id].queue for victim in decision.victims]
-    state.changes.preemptions.append(state.preemptions.record(state.now, ask, decision.node, decision.victims))
+    if decision.victims:  # otherwise only reservations ended
+        state.changes.preemptions.append(state.preemptions.record(state.now, ask, decision.node, decision.victims))
     state.changes.cooldowns.update(state.preemptions.cooldowns.drain_changed())
     state.changes.queues.update((level.path, None) for leaf in leaves for level in leaf.ancestry())
     state.preemptions.pause(ask, state.now + WINDOW_S)
@@ -213,31 +214,19 @@ def plan_victims(
     candidates = find_victim_candidates(state.applications, priorities, guarantees, wanted, protected)
     if not _is_guaranteed(guarantees.taker, wanted, candidates):
         return NO_GUARANTEE
-    usable, cancels = find_usable_nodes(state.nodes, ask, wanted, state.now)
-    predicates, constraint = state.nodes.predicates, ask.shape.constraint
-    asks_rm = predicates.asks_about_victims and constraint is not None and bool(constraint.asked)
-    if asks_rm and constraint is not None:
-        usable = {key: node for key, node in usable.items() if predicates.meets(constraint.demands, node, limit)}
-    elif constraint is not None or state.nodes.ever_guarded:
-        nodes = state.nodes
-        usable = {k: n for k, n in usable.items() if nodes.is_accepted(ask.shape, n, allocate=False, limit=limit)}
-    choice: Choice | str | None
-    if asks_rm:
-        choice = choose_node_with_rm(predicates, usable, ask, wanted, candidates, nodes_tried=nodes_tried)
-    else:
-        choice = choose_node(state.nodes, usable, ask, wanted, candidates, nodes_tried=nodes_tried)
-    may_exceed, are_larger = guarantees.taker.covers(wanted), False
-    if may_exceed and (choice is None or (not isinstance(choice, str) and any(reluctance_of(choice[1])))):
-        deciding = predicates if asks_rm else None
-        larger = choose_node_of_larger_victims(usable, ask, wanted, candidates, choice, deciding)
-        if larger is not None:
-            choice, are_larger = larger, True
+    search = _Search(state, application, ask, guarantees.taker, candidates, guarantees.taker.covers(wanted), limit)
+    free, reserved = find_usable_nodes(state.nodes, leaf, ask, wanted)
+    choice = search.choose_node(free, nodes_tried=nodes_tried)
+    if choice is None and reserved:
+        choice = search.choose_node(reserved, nodes_tried=False)
     if choice is None or isinstance(choice, str):
         return choice or NO_HELP
     node, there = choice
-    search = _Search(state, application, ask, guarantees.taker, candidates, may_exceed)
-    victims = search.choose_victims(node, there, are_larger=are_larger, required=len(there) if asks_rm else 0)
-    return victims if isinstance(victims, str) else Preempt(application, ask, node, tuple(victims), tuple(cancels))
+    cancels = tuple([one for one in node.reservations.values() if one.ask is not ask])
+    if cancels and not there and search.has_queue_room():
+        return Preempt(application, ask, node, (), cancels)
+    victims = search.choose_victims(node, there)
+    return victims if isinstance(victims, str) else Preempt(application, ask, node, tuple(victims), cancels)
 
 
 def _is_guaranteed(taker: GuaranteeShare, wanted: Resources, candidates: list[Candidate]) -> bool:
@@ -269,12 +258,47 @@ class _Search:
     candidates: list[Candidate]
     may_exceed: bool
     """Whether candidates may be chosen that are larger than what remains of the guarantee."""
+    limit: float
+    """Of the work of the search."""
+    are_larger: bool = False
+    """Whether such candidates are chosen on the node."""
 
-    def choose_victims(
-        self, node: Node, there: list[Candidate], *, are_larger: bool, required: int
-    ) -> list[Allocation] | str:
-        """Return all victims, those on the node first, or why there are none; the first `required` are among them. It
-        is the last use of the guarantees, and undoes nothing. `are_larger`: whether those on the node are.
+    @property
+    def asks_rm(self) -> bool:
+        """Whether the RM decides which victims on a node are enough."""
+        constraint = self.ask.shape.constraint
+        return self.state.nodes.predicates.asks_about_victims and constraint is not None and bool(constraint.asked)
+
+    def choose_node(self, usable: dict[str, Node], *, nodes_tried: bool) -> Choice | str | None:
+        """Return the node to free, of these, with the victims on it; WAITING if the RM has to answer first, and None if
+        none can be freed. Raises WorkSpent.
+        """
+        nodes, ask, candidates, limit = self.state.nodes, self.ask, self.candidates, self.limit
+        predicates, constraint, wanted = nodes.predicates, ask.shape.constraint, drop_zeros(ask.resources)
+        choice: Choice | str | None
+        if self.asks_rm and constraint is not None:
+            usable = {key: node for key, node in usable.items() if predicates.meets(constraint.demands, node, limit)}
+            choice = choose_node_with_rm(predicates, usable, ask, wanted, candidates, nodes_tried=nodes_tried)
+        else:
+            if constraint is not None or nodes.ever_guarded:
+                shape = ask.shape
+                usable = {k: n for k, n in usable.items() if nodes.is_accepted(shape, n, allocate=False, limit=limit)}
+            choice = choose_node(nodes, usable, ask, wanted, candidates, nodes_tried=nodes_tried)
+        if self.may_exceed and (choice is None or (not isinstance(choice, str) and any(reluctance_of(choice[1])))):
+            deciding = predicates if self.asks_rm else None
+            larger = choose_node_of_larger_victims(usable, ask, wanted, candidates, choice, deciding)
+            if larger is not None:
+                self.are_larger = True
+                return larger
+        return choice
+
+    def has_queue_room(self) -> bool:
+        """Whether the queues of the ask have room without victims."""
+        return self._find_queue_lack([]) is None
+
+    def choose_victims(self, node: Node, there: list[Candidate]) -> list[Allocation] | str:
+        """Return all victims, those on the node first, or why there are none. It is the last use of the guarantees, and
+        undoes nothing.
 
         There are none if candidates elsewhere may leave, and the queue of the ask would then have more than its
         guarantee of anything that is wanted. It has so before these leave, or never: what enters is covered.
@@ -290,7 +314,7 @@ class _Search:
         if is_exceeded and first is not None:
             return NO_HELP
         fewest = self._add_for_queues(chosen, keys, wanted)
-        if not fewest or are_larger:
+        if not fewest or self.are_larger:
             return fewest or (TOO_LITTLE if chosen else NO_HELP)
         if chosen:  # as the ask has no room on the node yet, only candidates up to the last one there count
             ends = [0]
@@ -299,7 +323,7 @@ class _Search:
             more = self._list_further(keys, islice(self.candidates, ends[-1]))
         elif first is not None:
             chosen = [first]
-        victims = _take_enough(wanted, node, chain(chosen, more), required)
+        victims = _take_enough(wanted, node, chain(chosen, more), len(there) if self.asks_rm else 0)
         return victims if victims and self._find_queue_lack(victims) is None else fewest
 
     def _list_further(self, chosen: set[str], candidates: Iterable[Candidate]) -> Iterator[Allocation]:

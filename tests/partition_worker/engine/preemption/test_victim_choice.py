@@ -14,7 +14,7 @@ from partition_worker.engine.preemption.victim_choice import (
     may_ever_help,
 )
 from partition_worker.engine.state import Preempt
-from tests.builders import asks, nodes
+from tests.builders import asks, foreign, nodes
 from tests.partition_worker.engine.preemption.clusters import cluster, plan, question, victims
 from tests.trial import Trial
 
@@ -295,7 +295,6 @@ def test_a_queue_that_lost_takes_nothing_back_while_the_cooldown_lasts() -> None
 
 
 QUEUES = "root.a; root.b guaranteed=memory:100; root.c"
-OLD_S = 2 * 3600 + 3
 
 
 def chosen(found: Preempt | str) -> tuple[str, list[str]]:
@@ -303,10 +302,10 @@ def chosen(found: Preempt | str) -> tuple[str, list[str]]:
     return found.node.node_id, [one.key for one in found.victims]
 
 
-def kept(text: str, *, age_s: int = OLD_S) -> Trial:
-    """A node whose only allocation may go, kept for an ask of these words."""
-    trial = cluster(QUEUES, "n1 memory=4", "root.a r1 n1 memory=4")
-    trial.takes(asks(f"root.c kept memory=1 created={int(trial.now) - age_s} {text}"))
+def kept(text: str, *more: str, queues: str = QUEUES) -> Trial:
+    """A node whose only allocation may go, reserved for an ask of these words."""
+    trial = cluster(queues, "n1 memory=4", "root.a r1 n1 memory=4", *more)
+    trial.takes(asks(f"root.c kept memory=1 created={int(trial.now) - 60} {text}"))
     application = trial.app("root.c")
     reservations.reserve(trial.partition, application, application.requests["kept"], trial.node("n1"))
     return trial
@@ -347,10 +346,6 @@ def test_nor_is_one_where_all_candidates_together_are_too_small() -> None:
     assert plan(trial, "root.b ask memory=3") == NO_HELP
 
 
-def test_nor_is_one_that_is_kept_for_somebody_else() -> None:
-    assert plan(kept("", age_s=60), "root.b ask memory=4 priority=1") == NO_HELP
-
-
 def test_nodes_that_are_kept_for_the_ask_itself_are_like_others() -> None:
     trial = cluster(QUEUES, "n1 memory=4", "root.a r1 n1 memory=4")
     ask = question(trial, "root.b ask memory=4")
@@ -359,18 +354,43 @@ def test_nodes_that_are_kept_for_the_ask_itself_are_like_others() -> None:
     assert chosen(found) == ("n1", ["r1"])
 
 
-def test_a_reservation_that_has_lasted_too_long_ends_for_a_more_important_ask() -> None:
-    trial = kept("")
-    found = plan(trial, "root.b ask memory=4 priority=1")
+GUARANTEED_QUEUES = QUEUES.replace("root.c", "root.c guaranteed=memory:1")
+
+
+@pytest.mark.parametrize(
+    ("queues", "words"), [(QUEUES, ""), (QUEUES, "priority=1"), (GUARANTEED_QUEUES, "priority=-1")]
+)
+def test_a_reservation_ends_for_an_ask_that_is_more_important_or_if_its_own_is_beyond_its_guarantee(
+    queues: str, words: str
+) -> None:
+    trial = kept(words, queues=queues)
+    found = plan(trial, "root.b ask memory=4")
     assert chosen(found) == ("n1", ["r1"])
     assert isinstance(found, Preempt)
     assert [one.ask.key for one in found.cancels] == ["kept"]
     assert list(trial.node("n1").reservations) == ["kept"]  # a plan changes nothing
 
 
-@pytest.mark.parametrize("words", ["priority=1", "required=n1"])
-def test_it_does_not_if_its_ask_is_as_important_or_can_run_nowhere_else(words: str) -> None:
-    assert plan(kept(words), "root.b ask memory=4 priority=1") == NO_HELP
+@pytest.mark.parametrize(("queues", "words"), [(GUARANTEED_QUEUES, ""), (QUEUES, "required=n1")])
+def test_it_does_not_if_its_ask_is_as_important_and_within_its_guarantee_or_can_run_nowhere_else(
+    queues: str, words: str
+) -> None:
+    assert plan(kept(words, queues=queues), "root.b ask memory=4") == NO_HELP
+
+
+def test_it_does_not_if_another_node_can_be_freed_though_with_more_victims() -> None:
+    trial = kept("", "n2 memory=4", "root.a r2 n2 memory=2", "root.a r3 n2 memory=2")
+    found = plan(trial, "root.b ask memory=4")
+    assert isinstance(found, Preempt)
+    assert (found.node.node_id, found.cancels) == ("n2", ())
+
+
+def test_without_victims_only_the_reservation_ends_and_the_ask_runs() -> None:
+    """No preemption is logged."""
+    trial = kept("memory=6").takes(nodes("n1 memory=8", action=NODE_UPDATE), nodes("n2 memory=4"))
+    trial.takes(foreign("f n2 memory=4"), asks("root.b ask memory=4 preemptor created=1")).settles()
+    assert trial.running == ["ask on n1", "r1 on n1"]
+    assert not trial.partition.preemptions.entries
 
 
 @pytest.mark.tampers
@@ -379,10 +399,6 @@ def test_it_does_not_if_somebody_had_to_go_for_its_ask() -> None:
     trial.takes(nodes("n1 memory=5", action=NODE_UPDATE))
     reservations.keep_room(trial.partition, trial.app("root.c").reservations["kept"])
     assert plan(trial, "root.b ask memory=4 priority=1") == NO_HELP
-
-
-def test_it_does_not_until_its_ask_is_older_than_two_hours_and_two_seconds() -> None:
-    assert plan(kept("", age_s=OLD_S - 1), "root.b ask memory=4 priority=1") == NO_HELP
 
 
 # Where somebody else has a say --------------------------------------------------------------------------------------
