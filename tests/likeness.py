@@ -36,7 +36,7 @@ LOST: Final = frozenset(
         *("Partition.readiness", "SwapCandidates.checked_round", "SwapCandidates.parked", "SwapCandidates.offered"),
         *("ReservationIndex.checked_round", "ReservationIndex.candidates", "ReservationIndex.has_candidates"),
         *("ReservationIndex.grown", "ReservationIndex.charged", "ReservationIndex.has_new_limits"),
-        "ReservationIndex.share_max",
+        *("ReservationIndex.share_max", "Application.reserves_anew_at"),
         *("Queue.ready_children", "Predicates.in_vain"),
         # verdicts of the RM, which it is asked for again
         "Predicates.verdicts",

@@ -223,6 +223,8 @@ class Application:
     """Whether an event reported that the application limits of its user or group prevent it from starting."""
     back_off_until: float = 0.0
     """Unix time before which its asks are not tried, because too many of them failed."""
+    reserves_anew_at: float = 0.0
+    """When a reservation last ended by its age, in Unix seconds: its asks wait for others as if they were new."""
     pack: PackIndex | None = None
     """The nodes it runs on, if its node sort policy is `pack` and a node was sought for it."""
 

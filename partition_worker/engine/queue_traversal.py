@@ -53,7 +53,15 @@ from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.predicates.results import WorkSpent
 from partition_worker.engine.preemption import victim_choice
 from partition_worker.engine.queues.queue import ALLOCATION_BATCH, Queue
-from partition_worker.engine.state import Allocate, PartitionState, Preempt, Release, Replace, Reserve
+from partition_worker.engine.state import (
+    RESERVATION_DELAY_S,
+    Allocate,
+    PartitionState,
+    Preempt,
+    Release,
+    Replace,
+    Reserve,
+)
 from partition_worker.engine.unschedulable_asks import AttemptProgress
 from partition_worker.engine.user_limits import UsageAccount
 
@@ -320,7 +328,9 @@ class Attempt:
         return Preempt(self.application, ask, node, tuple(victims), tuple(others))
 
     def _on_required_node(self, group: AskGroup) -> AskDecision | None:
-        """Allocate the required node, or reserve it at once if it has no room, in place of other reservations."""
+        """Allocate the required node, or reserve it at once if it has no room, in place of other reservations. Other
+        applications have it first if a reservation of this one ended by its age.
+        """
         group.attempted = True
         if group.kind.standing is Standing.RESERVED:
             return None
@@ -333,6 +343,11 @@ class Attempt:
         fits = node.has_room(group.shape.amounts) and nodes.is_accepted(group.shape, node)
         if fits and not any(one.for_required_node for one in node.reservations.values()):
             return Allocate(self.application, group.head, node)
+        may_at = self.application.reserves_anew_at + RESERVATION_DELAY_S
+        if may_at > self.state.now:
+            self._retry_by(may_at)
+            self._wait(group)
+            return None
         return Reserve(self.application, group.head, node)
 
     def _on_any_node(self, group: AskGroup) -> AskDecision | None:
@@ -393,7 +408,8 @@ class Attempt:
         """
         if group.kind.standing is not Standing.OPEN:
             return False
-        may_at = group.head.created_ns / 1e9 + self.state.tuning.reservation_delay_s
+        waits_since = max(group.head.created_ns / 1e9, self.application.reserves_anew_at)
+        may_at = waits_since + self.state.tuning.reservation_delay_s
         is_due = may_at <= self.state.now
         if not is_due:
             self._retry_by(may_at)

@@ -94,9 +94,12 @@ def first_to_end(state: PartitionState) -> Reservation | None:
 
 
 def expire(state: PartitionState) -> bool:
-    """Cancel the reservations that end now; their asks may reserve again, after others. Return whether any did."""
+    """Cancel the reservations that end now, and return whether any did. The asks of their applications wait for others
+    as if they were new, or they would reserve the same nodes before any other ask is tried.
+    """
     has_ended = False
     while (first := first_to_end(state)) is not None and end_of(state, first) <= state.now:
+        state.applications[first.ask.application_id].reserves_anew_at = state.now
         cancel(state, first)
         has_ended = True
     return has_ended

@@ -91,6 +91,8 @@ class PlainApp:
     completes_at: float | None = None
     times_out_at: float | None = None
     back_off_until: float = 0.0
+    reserves_anew_at: float = 0.0
+    """When a reservation became too old: then its asks wait for others as if they were new."""
 
     @property
     def pending(self) -> Resources:

@@ -267,8 +267,10 @@ class PlainScheduler(PlainUpdates):
             return None
         if node.takes(ask) and not any(other.required for other in node.reserving):
             return Decision("place", ask.key, node.name)
+        assert ask.app is not None
         is_possible = node.could_take(ask) and node.name not in ask.forbidden
-        return Decision("reserve", ask.key, node.name) if is_possible else None
+        is_due = self.now >= ask.app.reserves_anew_at + RESERVE_AFTER_S
+        return Decision("reserve", ask.key, node.name) if is_possible and is_due else None
 
     def _on_full_node(self, ask: PlainAsk) -> Decision | None:
         """A daemon without room in its queues may still preempt on its node, if the victims make room in both."""
@@ -285,7 +287,8 @@ class PlainScheduler(PlainUpdates):
         node = self._node_for(ask) or self._reserved_node_for(ask)
         if node is not None:
             return Decision("place", ask.key, node.name)
-        if ask.reserved or self.now < ask.created / 1e9 + RESERVE_AFTER_S:
+        assert ask.app is not None
+        if ask.reserved or self.now < max(ask.created / 1e9, ask.app.reserves_anew_at) + RESERVE_AFTER_S:
             return None
         if len(self._of_share(ask.app)) >= self._share_of_nodes():
             return None

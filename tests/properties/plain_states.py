@@ -25,7 +25,8 @@ EVENTS = {
 class PlainStates:
     """Everything a partition knows."""
 
-    def __init__(self, root: QueueConfig, *, policy: str, now: float) -> None:
+    def __init__(self, root: QueueConfig, *, policy: str, now: float, reservation_s: float = RESERVATION_S) -> None:
+        self.reservation_s = reservation_s
         self.policy = policy
         self.now = now
         self.root = PlainQueue("root", None, root)
@@ -65,8 +66,10 @@ class PlainStates:
             else:
                 self._placeholders_timed_out(app)
         for ask in [ask for node in self.nodes.values() for ask in node.reserving]:
-            if ask.reserved_at + RESERVATION_S <= now or (ask.triggered and ask.triggered_at + VICTIMS_S <= now):
+            if ask.reserved_at + self.reservation_s <= now or (ask.triggered and ask.triggered_at + VICTIMS_S <= now):
                 self.unreserve(ask)
+                assert ask.app is not None
+                ask.app.reserves_anew_at = now
 
     def _lingered(self, app: PlainApp) -> None:
         app.completes_at = None

@@ -98,7 +98,9 @@ def _has_share(state: PartitionState, application: Application) -> bool:
 
 
 def _may_reserve(state: PartitionState, ask: Allocation, nodes: list[Node]) -> bool:
-    old = bool(ask.shape.required_node) or state.now >= ask.created_ns / 1e9 + RESERVE_AFTER_S
+    anew_at = state.applications[ask.application_id].reserves_anew_at
+    since = anew_at if ask.shape.required_node else max(ask.created_ns / 1e9, anew_at)
+    old = state.now >= since + RESERVE_AFTER_S
     return old and any(fits(node.capacity, ask.resources) for node in nodes)
 
 

@@ -10,7 +10,16 @@ from common.rm_messages import PLACEHOLDER_REPLACED, PREEMPTED_BY_SCHEDULER, TIM
 from common.wire import NEVER
 from partition_worker.engine import queue_traversal
 from partition_worker.engine.partition import Partition
-from partition_worker.engine.state import Allocate, Effect, Preempt, Release, Replace, Reserve
+from partition_worker.engine.state import (
+    RESERVATION_MAX_S,
+    Allocate,
+    Effect,
+    Preempt,
+    Release,
+    Replace,
+    Reserve,
+    Tuning,
+)
 from tests.builders import PARTITION, apps, config
 from tests.invariants import check
 from tests.properties.plain_scheduler import Decision, PlainScheduler
@@ -23,6 +32,9 @@ STEPS = 25
 EVERYTHING = 1000
 """Decisions, more than there ever are at one moment."""
 
+SHORT_S = 7.0
+"""How long reservations last in every second cluster."""
+
 QUESTIONS = (TIMEOUT, PREEMPTED_BY_SCHEDULER, PLACEHOLDER_REPLACED)
 
 
@@ -34,8 +46,10 @@ class Duel:
         tree, policy = self.rng.choice(TREES), self.rng.choice(("fair", "binpacking"))
         self.seed = seed
         self.now = START_S
-        self.partition = Partition(config(tree, nodes=policy), name=PARTITION, now=self.now)
-        self.plain = PlainScheduler(config(tree).root, policy=policy, now=self.now)
+        lasts_s = RESERVATION_MAX_S if seed % 2 else SHORT_S
+        tuning = Tuning(reservation_max_s=lasts_s)
+        self.partition = Partition(config(tree, nodes=policy), name=PARTITION, now=self.now, tuning=tuning)
+        self.plain = PlainScheduler(config(tree).root, policy=policy, now=self.now, reservation_s=lasts_s)
         self.decisions: list[Decision] = []
         self._asked: list[AllocationRelease] = []
         leaves = tuple(path for path in LEAVES if self.partition.tree.find(path) is not None)

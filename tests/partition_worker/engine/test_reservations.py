@@ -176,13 +176,28 @@ def test_it_goes_with_its_node_and_another_one_is_kept() -> None:
     assert kept(one) == {"b1": "n2"}
 
 
-def test_it_ends_after_two_hours_and_a_node_is_kept_anew() -> None:
+def test_it_ends_after_two_hours_and_a_node_is_kept_anew_after_two_seconds() -> None:
     one = fragmented().waits(2.1)
     assert kept(one.waits(RESERVATION_MAX_S - 1)) == {"b1": "n1"}
-    before = one.node("n1").reservations["b1"]
-    one.waits(2)
-    assert kept(one) == {"b1": "n1"}
-    assert one.node("n1").reservations["b1"] is not before
+    assert kept(one.waits(2)) == {}
+    assert kept(one.waits(1.1)) == {"b1": "n1"}
+
+
+def test_others_get_a_node_whose_reservation_has_ended_although_their_queue_comes_later() -> None:
+    one = fragmented().waits(2.1).does(asks("small x1 memory=4", "small x2 memory=4"))
+    assert one.placed() == ["x1 on n2"]
+    one.waits(RESERVATION_MAX_S)
+    assert (one.placed(), kept(one)) == (["x2 on n1"], {})
+
+
+def test_others_get_a_required_node_whose_reservation_has_ended() -> None:
+    one = fragmented().does(asks("big d1 memory=5 required=n1 priority=-1", "small x memory=4 priority=-1"))
+    one.does(asks("small y memory=4 priority=-1"))
+    assert (kept(one), one.placed()) == ({"d1": "n1"}, ["x on n2"])
+    one.waits(RESERVATION_MAX_S)
+    assert (kept(one), one.placed()) == ({}, ["y on n1"])
+    one.does(released("small x"), released("small s2"))
+    assert kept(one.waits(2.1)) == {"d1": "n1"}
 
 
 def test_an_ask_that_an_rm_places_elsewhere_keeps_no_node() -> None:
