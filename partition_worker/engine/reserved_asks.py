@@ -4,7 +4,8 @@ An ask that fits its reserved node gets it, if its queues, its user and its grou
 an unreserved node gets that, or else one that is reserved for asks of lower priority, unless it requires its reserved
 node. An ask that requires a node without room preempts less important allocations there, if its queues have room once
 these have left. Of several such asks, the one of the most deserving queue comes first, then the one of the highest
-priority, then the one with the oldest reservation. A draining node still takes the ask that reserved it.
+priority, then the one with the oldest reservation. A draining node still takes the ask that reserved it, unless others
+were preempted for that.
 
 `reservations.py` makes and cancels reservations, `queue_traversal.py` applies the decisions.
 """

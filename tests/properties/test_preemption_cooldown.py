@@ -6,9 +6,10 @@ from partition_worker.engine import ledger
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.preemption import victim_choice
+from partition_worker.engine.queues.queue import PREEMPTION_COOLDOWN_S, PREEMPTION_DELAY_S
 from partition_worker.engine.state import Preempt
 from tests.builders import apps, asks, nodes
-from tests.trial import Trial
+from tests.trial import START_S, Trial
 
 LEAVES = ("root.a", "root.b", "root.c", "root.p.x", "root.p.y")
 AMOUNTS = ("memory=1", "memory=2", "memory=3", "gpu=1", "memory=1 gpu=1", "memory=2 gpu=1", "memory=1 gpu=2")
@@ -31,6 +32,8 @@ class Cluster:
         self.rng = random.Random(seed)
         self.submitted = 0
         self.took: list[tuple[str, str]] = []
+        self.took_at: list[float] = []
+        """Seconds since the beginning."""
         self.trial = Trial("; ".join(self._queue(path) for path in ("root.p", *LEAVES)))
         self.trial.takes(
             nodes(*(f"n{n} memory={self.rng.randint(3, 6)} gpu={self.rng.randint(1, 3)}" for n in range(5)))
@@ -51,9 +54,11 @@ class Cluster:
             asks(f"{path} ask-{self.submitted} victim preemptor {amounts} created={1000 + self.submitted}")
         )
 
-    def rounds(self, *, cooldown: bool = True) -> int:
-        """How many rounds it takes until nobody has to go any more."""
+    def rounds(self, *, cooldown: bool = True, seconds: float = 0.0) -> int:
+        """How many rounds it takes until nobody has to go any more, with so much time in between."""
         for number in range(ROUNDS_MAX):
+            self.trial.now += seconds
+            self.trial.partition.now = self.trial.now
             for ask in self._waiting():
                 for node in self.trial.partition.nodes:
                     self._place(ask, node)
@@ -83,6 +88,7 @@ class Cluster:
             owner = partition.applications[victim.application_id]
             ledger.mark_preempted(partition, owner, victim)
             self.took.append((application.queue.path, owner.queue.path))
+            self.took_at.append(partition.now - START_S)
         return plan
 
     def _waiting(self) -> list[Allocation]:
@@ -119,6 +125,28 @@ def test_it_comes_to_an_end_and_nobody_strikes_back() -> None:
         cluster = Cluster(seed)
         assert cluster.rounds() < ROUNDS_MAX, seed
         assert not goes_in_a_circle(cluster.took), (seed, cluster.took)
+
+
+def times_traded(took: list[tuple[str, str]]) -> int:
+    """How often any two of them traded places, at most."""
+    winners: dict[frozenset[str], list[str]] = {}
+    for winner, loser in took:
+        before = winners.setdefault(frozenset((winner, loser)), [winner])
+        if before[-1] != winner:
+            before.append(winner)
+    return max((len(one) - 1 for one in winners.values()), default=0)
+
+
+def test_two_queues_trade_places_once_before_the_cooldown_counts() -> None:
+    """Each round takes longer than the preemption delay, and all of them are over before the first cooldown."""
+    traded = 0
+    for seed in range(CLUSTERS):
+        cluster = Cluster(seed)
+        assert cluster.rounds(seconds=PREEMPTION_DELAY_S + 1) < ROUNDS_MAX, seed
+        early = [pair for at, pair in zip(cluster.took_at, cluster.took, strict=True) if at < PREEMPTION_COOLDOWN_S]
+        assert times_traded(early) <= 1, (seed, early)
+        traded += times_traded(early)
+    assert traded > 0
 
 
 def test_without_cooldown_some_do_strike_back() -> None:
