@@ -48,7 +48,7 @@ from common.resources import add_to, take_from
 from common.wire import NEVER
 from partition_worker.engine import events, gang_scheduling, ledger, reservations, reserved_asks, wait_causes
 from partition_worker.engine.allocation import Allocation, AskGroup, Standing, place_of
-from partition_worker.engine.application import Application, AppState, find_queue_lack
+from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.predicates.results import WorkSpent
 from partition_worker.engine.preemption import victim_choice
@@ -321,8 +321,8 @@ class Attempt:
         node = state.nodes.required_node(group.shape)
         if node is None or node.has_room(amounts):
             return None
-        victims = victim_choice.plan_required_node_victims(node, ask)
-        if not (victims and find_queue_lack(state.applications, self.leaf, amounts, victims) is None):
+        victims = victim_choice.plan_required_node_victims(state.applications, self.leaf, node, ask)
+        if not victims:
             return None
         others = [one for one in node.reservations.values() if not one.for_required_node]
         return Preempt(self.application, ask, node, tuple(victims), tuple(others))
@@ -337,7 +337,9 @@ class Attempt:
         nodes = self.state.nodes
         node = nodes.required_node(group.shape)
         if node is None:
-            group.note_cause(wait_causes.find_required_node_cause(nodes, group.shape), self.state.now)
+            cause = wait_causes.find_required_node_cause(nodes, group.shape)
+            if cause is not None:
+                group.note_cause(cause, self.state.now)
             self._wait(group)
             return None
         fits = node.has_room(group.shape.amounts) and nodes.is_accepted(group.shape, node)

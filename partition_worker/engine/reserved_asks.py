@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from partition_worker.engine import events, reservations
 from partition_worker.engine.allocation import AskShape
-from partition_worker.engine.application import find_queue_lack
 from partition_worker.engine.nodes.node_index import Reservation
 from partition_worker.engine.predicates.results import WorkSpent
 from partition_worker.engine.preemption import victim_choice
@@ -73,9 +72,8 @@ def _on_reserved_node(state: PartitionState, reservation: Reservation, *, has_ro
         is_usable = has_room and state.nodes.is_accepted(ask.shape, node)
         return Allocate(application, ask, node) if is_usable else None
     if reservation.for_required_node and not ask.preemption_triggered:
-        victims = victim_choice.plan_required_node_victims(node, ask)
-        applications, leaf = state.applications, reservation.leaf
-        if victims and (has_room or find_queue_lack(applications, leaf, ask.shape.amounts, victims) is None):
+        victims = victim_choice.plan_required_node_victims(state.applications, reservation.leaf, node, ask)
+        if victims:
             return Preempt(application, ask, node, tuple(victims))
         events.record_no_victim(state, ask)
         assert ask.group is not None, ask.key

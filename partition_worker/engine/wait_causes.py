@@ -65,8 +65,10 @@ def find_queue_cause(leaf: Queue, amounts: Amounts) -> WaitCause:
     return WaitCause(Reason.QUEUE_ROOM_KEPT, kept.path)
 
 
-def find_required_node_cause(nodes: Nodes, shape: AskShape) -> WaitCause:
-    """Return why the node that an ask requires can neither take it nor be reserved for it."""
+def find_required_node_cause(nodes: Nodes, shape: AskShape) -> WaitCause | None:
+    """Return why the node that an ask requires can neither take it nor be reserved for it; None if it can. As
+    `Nodes.required_node`, but nothing is cached.
+    """
     name = shape.required_node
     node = nodes.get(name)
     if node is None:
@@ -75,8 +77,11 @@ def find_required_node_cause(nodes: Nodes, shape: AskShape) -> WaitCause:
         total = node.capacity.get(kind, 0)
         if value > total:
             return WaitCause(Reason.REQUIRED_NODE_TOO_SMALL, "", "", "", name, kind, 0, total, value)
-    refuses = nodes.predicates.refuses_reservation(shape, node)
-    return WaitCause(Reason.REQUIRED_NODE_REFUSES if refuses else Reason.REQUIRED_NODE_KEPT, node=name)
+    if nodes.predicates.is_refused(shape, node):
+        return WaitCause(Reason.REQUIRED_NODE_REFUSES, node=name)
+    if any(one.keeps and not one.for_required_node for one in node.reservations.values()):
+        return WaitCause(Reason.REQUIRED_NODE_KEPT, node=name)
+    return None
 
 
 def find_node_cause(nodes: Nodes) -> WaitCause:

@@ -38,7 +38,7 @@ class PlainScheduler(PlainUpdates):
             node = self.nodes[ask.reserved]
             freed = summed([node.available, *(one.resources for one in node.own if one.preempted)])
             is_open = node.schedulable or bool(ask.required)
-            if not (is_open and fits(freed, ask.resources) and self._will_have_room(ask, [])):
+            if not (is_open and fits(freed, ask.resources) and self._without_room(ask, []) is None):
                 self.unreserve(ask)
 
     def choices(self) -> list[Decision]:
@@ -140,13 +140,11 @@ class PlainScheduler(PlainUpdates):
             if fits(node.available, ask.resources) or ask.triggered:
                 return None
             victims = self._victims(node, ask)
-            helps = bool(victims) and (has_room or self._will_have_room(ask, victims))
-            return Decision("preempt", ask.key, node.name, tuple(one.key for one in victims)) if helps else None
+            return Decision("preempt", ask.key, node.name, tuple(one.key for one in victims)) if victims else None
         other = self._node_for(ask) or self._reserved_node_for(ask) if has_room else None
         return None if other is None else Decision("place", ask.key, other.name)
 
-    @staticmethod
-    def _victims(node: PlainNode, ask: PlainAsk) -> list[PlainAsk]:
+    def _victims(self, node: PlainNode, ask: PlainAsk) -> list[PlainAsk]:
         def may_go(one: PlainAsk) -> bool:
             related = any(kind in ask.resources for kind in one.resources)
             return not (one.required or one.preempted or one.released) and one.priority <= ask.priority and related
@@ -161,11 +159,23 @@ class PlainScheduler(PlainUpdates):
         def enough(taken: list[PlainAsk]) -> bool:
             return covers(summed([node.available, *(one.resources for one in taken)]))
 
+        def is_elsewhere(one: PlainAsk) -> bool:
+            assert one.app is not None
+            return queue not in one.app.queue.path_up()
+
         taken: list[PlainAsk] = []
         for one in sorted(filter(may_go, node.own), key=reluctance):
             if not (enough(taken) and covers(summed(other.resources for other in taken))):
                 taken.append(one)
-        return taken if enough(taken) else []
+        queue = self._without_room(ask, taken)
+        if not enough(taken) or queue is None:
+            return taken if enough(taken) else []
+        taken = []
+        for one in sorted(filter(may_go, node.own), key=lambda one: (is_elsewhere(one), reluctance(one))):
+            is_covered = covers(summed(other.resources for other in taken))
+            if not (enough(taken) and is_covered and self._without_room(ask, taken) is None):
+                taken.append(one)
+        return taken if enough(taken) and self._without_room(ask, taken) is None else []
 
     # Real asks and placeholders -------------------------------------------------------------------------------------
 
@@ -280,8 +290,7 @@ class PlainScheduler(PlainUpdates):
         if fits(node.available, ask.resources) or not node.could_take(ask) or node.name in ask.forbidden:
             return None
         victims = self._victims(node, ask)
-        helps = bool(victims) and self._will_have_room(ask, victims)
-        return Decision("preempt", ask.key, node.name, tuple(one.key for one in victims)) if helps else None
+        return Decision("preempt", ask.key, node.name, tuple(one.key for one in victims)) if victims else None
 
     def _on_any_node(self, ask: PlainAsk) -> Decision | None:
         node = self._node_for(ask) or self._reserved_node_for(ask)
@@ -324,8 +333,8 @@ class PlainScheduler(PlainUpdates):
                     return False
         return True
 
-    def _will_have_room(self, ask: PlainAsk, victims: list[PlainAsk]) -> bool:
-        """The queues of an ask, once these victims and all earlier ones have left."""
+    def _without_room(self, ask: PlainAsk, victims: list[PlainAsk]) -> PlainQueue | None:
+        """The lowest queue that has none for an ask even once these victims and all earlier ones have left."""
         assert ask.app is not None
         total, wanted = self._fair_maximum(self.root), ask.resources
         for queue in ask.app.queue.path_up():
@@ -336,8 +345,8 @@ class PlainScheduler(PlainUpdates):
                 own = wanted.get(kind, 0) if ask.triggered and ask.reserved else 0
                 used = staying.get(kind, 0) + max(0, kept.get(kind, 0) - own)
                 if wanted.get(kind, 0) > max(0, most - used):
-                    return False
-        return True
+                    return queue
+        return None
 
 
 _BACK_OFF_S = 30.0

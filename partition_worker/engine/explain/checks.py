@@ -349,8 +349,9 @@ def _find_node_reason(state: PartitionState, application: Application, group: As
         if any(one.preempted for one in node.allocations.values()) and head.preemption_triggered:
             return Reason.VICTIMS_LEAVING
         return Reason.REQUIRED_NODE_FULL if shape.required_node else Reason.RESERVED_NODE_FULL
-    if shape.required_node and nodes.required_node(shape) is None:
-        return find_required_node_cause(nodes, shape).code
+    cause = find_required_node_cause(nodes, shape) if shape.required_node else None
+    if cause is not None:
+        return cause.code
     verdicts = nodes.predicates.verdicts
     asked = "" if shape.constraint is None else shape.constraint.asked
     if asked in verdicts.deferred or asked in verdicts.deferred_wide:

@@ -27,6 +27,7 @@ from partition_worker.engine.preemption.victim_choice import plan_required_node_
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.reservations import end_of
 from partition_worker.engine.state import PartitionState
+from partition_worker.engine.wait_causes import find_required_node_cause
 
 NODES_MAX: Final = 20_000
 """Nodes that one explanation examines, about 60 ms; of more nodes the first ones count, and the check states it."""
@@ -356,14 +357,16 @@ def check_required_node(state: PartitionState, ask: Allocation, now: float) -> I
                 text = describe_small_node(name, kind, total=has, asked=value)
                 yield _node_check(Reason.REQUIRED_NODE_TOO_SMALL, text, node, kind, value, value - has)
         return
-    is_refused = nodes.predicates.refuses_reservation(shape, node)
-    if not ask.reserved and nodes.required_node(shape) is None and not is_refused:
+    cause = find_required_node_cause(nodes, shape)
+    if not ask.reserved and cause is not None and cause.code is Reason.REQUIRED_NODE_KEPT:
         text = describe_kept_node(name)
         yield CheckView(code=Reason.REQUIRED_NODE_KEPT, passed=False, text=text, node=name)
         return
     lacks = find_lacks(shape, node)
+    is_refused = cause is not None and cause.code is Reason.REQUIRED_NODE_REFUSES
     may_preempt = bool(lacks) and not (ask.preemption_triggered or is_refused)
-    victims = plan_required_node_victims(node, ask) if may_preempt else []
+    leaf = state.applications[ask.application_id].queue
+    victims = plan_required_node_victims(state.applications, leaf, node, ask) if may_preempt else []
     if victims:
         text = f"it requires the node {name}, where it may preempt {len(victims)} less important allocations"
         yield CheckView(code=Reason.REQUIRED_NODE_FULL, passed=True, text=text, node=name)

@@ -146,6 +146,11 @@ class Predicates:
         refusal = self._verdict(constraint.asked, node, allocate=allocate)
         return (RM_PREDICATES, refusal) if refusal else NO_REASON
 
+    def is_refused(self, shape: AskShape, node: "Node") -> bool:
+        """Whether the node refuses to be reserved for such an ask: as `refuses_reservation`, for explanations."""
+        name, reason = self.explain_refusal(shape, node, allocate=False)
+        return bool(name) and reason != WAITING
+
     def find_refusal_of(self, demands: Demands, view: NodeView) -> tuple[str, str]:
         """Return the name of the first predicate that refuses asks with these demands on such a node, and its reason;
         empty if none does. Caches nothing and reports no exception.

@@ -28,13 +28,13 @@ fences and disabled preemption protect no allocation there. Such an ask is never
 cooldown applies.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Final
 
 from common.messages import Resources
-from common.resources import add_to, covers, drop_zeros, fits, plus
+from common.resources import add_to, covers, drop_zeros, fits, plus, total_of
 from common.rm_messages import PREEMPTED_BY_SCHEDULER
 from partition_worker.engine import events, ledger, reservations
 from partition_worker.engine.allocation import Allocation, AskGroup, amounts_of
@@ -393,13 +393,15 @@ def _take_enough(wanted: Resources, node: Node, offered: Iterable[Allocation], r
 # Required nodes -------------------------------------------------------------------------------------------------------
 
 
-def plan_required_node_victims(node: Node, ask: Allocation) -> list[Allocation]:
+def plan_required_node_victims(
+    applications: Mapping[str, Application], leaf: Queue, node: Node, ask: Allocation
+) -> list[Allocation]:
     """Return the victims in order of release: as many as cover the whole ask and leave room for it on the node, or
     else all candidates if they and the room there cover it; empty if they do not. Allocations that agreed to be
     preempted come first, then others, then originators; of equals the one with the lowest priority, the newest, the
-    smallest.
+    smallest. If these leave a queue of the ask without room, those below it come before all others.
     """
-    wanted = ask.resources
+    wanted, amounts = ask.resources, ask.shape.amounts
     candidates = [
         one
         for one in node.allocations.values()
@@ -412,11 +414,25 @@ def plan_required_node_victims(node: Node, ask: Allocation) -> list[Allocation]:
         sort = 2 if one.originator else 0 if one.may_be_victim else 1
         return sort, one.priority, -one.created_ns, sum(one.resources.values())
 
+    candidates.sort(key=reluctance)
     chosen: list[Allocation] = []
     total: Resources = {}
-    for one in sorted(candidates, key=reluctance):
+    for one in candidates:
         if covers(total, wanted) and covers(plus(total, node.available), wanted):
             break
         chosen.append(one)
         add_to(total, one.resources)
-    return chosen if covers(plus(total, node.available), wanted) else []
+    if not covers(plus(total, node.available), wanted):
+        return []
+    lack = find_queue_lack(applications, leaf, amounts, chosen)
+    if lack is None:
+        return chosen
+    candidates.sort(key=lambda one: lack[0] not in applications[one.application_id].queue.ancestry())
+    for number in range(1, len(candidates) + 1):
+        chosen = candidates[:number]
+        total = total_of(one.resources for one in chosen)
+        is_covered = covers(total, wanted) or number == len(candidates)
+        makes_room = covers(plus(total, node.available), wanted)
+        if is_covered and makes_room and find_queue_lack(applications, leaf, amounts, chosen) is None:
+            return chosen
+    return []

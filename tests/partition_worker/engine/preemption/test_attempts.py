@@ -353,6 +353,14 @@ def test_an_ask_that_requires_a_node_preempts_there_although_the_cluster_has_no_
     assert one.placed() == ["d1 on n1", "late on n2"]
 
 
+def test_victims_below_a_queue_without_room_come_first_if_the_others_do_not_make_room_in_it() -> None:
+    """The newest are in another queue."""
+    one = Trial(SHARED_QUEUES).does(nodes("n1 memory=16"), apps("a root.p.a", "d root.p.d", "z root.z"))
+    one.does(asks("a a1 memory=4", "a a2 memory=4"), asks("z z1 memory=4", "z z2 memory=4"))
+    assert going(one.does(asks("d d1 memory=4 required=n1"))) == ["a2"]
+    assert one.does(released("a a2")).placed() == ["d1 on n1"]
+
+
 @pytest.mark.parametrize("big", ["n3 memory=20", ""])
 def test_an_ask_preempts_nothing_on_a_required_node_that_refuses_it_and_does_once_it_accepts_it(big: str) -> None:
     """Whether its queues have room, for which another node is enough, or not."""
@@ -528,10 +536,9 @@ REQUIRED_NODE_QUEUES = "root.a preemption.policy=disabled guaranteed=memory:100;
 
 
 def found(trial: Trial, words: str) -> list[str]:
-    return [
-        one.key
-        for one in plan_required_node_victims(trial.node("n1"), question(trial, f"root.z daemon required=n1 {words}"))
-    ]
+    ask = question(trial, f"root.z daemon required=n1 {words}")
+    victims = plan_required_node_victims(trial.partition.applications, trial.queue("root.z"), trial.node("n1"), ask)
+    return [one.key for one in victims]
 
 
 def test_those_who_agreed_go_first_then_others_and_originators_last() -> None:
