@@ -68,11 +68,6 @@ class ReservationView(View, frozen=True, kw_only=True):
     """When the reservation ends at the latest."""
     text: str
 
-    @property
-    def ask_text(self) -> str:
-        """The words in `text` for the ask."""
-        return f"ask {self.ask} of {self.application}"
-
 
 class ChangeView(View, frozen=True, kw_only=True):
     """One change of a remedy."""

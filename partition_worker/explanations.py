@@ -29,6 +29,7 @@ from partition_worker.engine.explain.explanations import (
     explain_node,
     explain_queue,
 )
+from partition_worker.engine.explain.reservation_views import describe_ask
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.placement import NO_RULE_MATCHED
 from partition_worker.engine.placement_explanation import explain_placement
@@ -36,6 +37,7 @@ from partition_worker.placement_views import build_placement_view
 from partition_worker.redaction import Right, Visibility
 
 OK: Final = 200
+HIDDEN_ASK: Final = "an ask that you may not see"
 
 
 def answer_explanation(partition: Partition, query: Query, now: float, stalls: Sequence[Reason] = ()) -> Answer:
@@ -188,9 +190,7 @@ class Redactor:
         """Return the explanation as its viewer may see it."""
         if self._visible.everything:
             return one
-        reservations = [self._redact_reservation(reservation) for reservation in one.reservations]
-        pairs = zip(one.reservations, reservations, strict=True)
-        asks_hidden = {before.text: after.text for before, after in pairs if before is not after}
+        asks_hidden = self._find_hidden_asks(one)
         checks = [_replace_check_text(self.redact_check(check), asks_hidden) for check in one.checks]
         hidden = {
             before.text: after.text for before, after in zip(one.checks, checks, strict=True) if before is not after
@@ -203,10 +203,25 @@ class Redactor:
             checks=checks,
             ahead=self._redact_ahead(one.ahead),
             nearest=[replace(miss, text=_replace_texts(miss.text, asks_hidden)) for miss in one.nearest],
-            reservations=reservations,
+            reservations=[self._redact_reservation(reservation) for reservation in one.reservations],
             remedies=[self._redact_remedy(remedy) for remedy in one.remedies if self._shows_remedy(remedy)],
             asks=asks,
         )
+
+    def _find_hidden_asks(self, one: ExplanationView) -> dict[str, str]:
+        """Return the words for each hidden ask that holds a node of which the explanation tells, and others for them.
+
+        The reservations of the explanation are not enough: the text about a node that almost took the ask names the ask
+        that holds the node.
+        """
+        names = {told.node for told in (*one.checks, *one.nearest, *one.reservations)}
+        nodes = (node for node in map(self._partition.nodes.get, sorted(names)) if node is not None)
+        asks = (reservation.ask for node in nodes for reservation in node.reservations.values())
+        return {
+            f"{describe_ask(ask.key, ask.application_id)},": f"{HIDDEN_ASK},"
+            for ask in asks
+            if not self._visible.shows_application_id(ask.application_id)
+        }
 
     def _shows_amounts(self, queue: str, user: str, group: str) -> bool:
         """Whether the usage and the maximum that a check compared are visible."""
@@ -228,7 +243,7 @@ class Redactor:
         """Remove the names of the ask and its application, if that is hidden."""
         if self._visible.shows_application_id(one.application):
             return one
-        text = one.text.replace(one.ask_text, "an ask that you may not see", 1)
+        text = one.text.replace(describe_ask(one.ask, one.application), HIDDEN_ASK, 1)
         return replace(one, application="", ask="", text=text)
 
     def _redact_ahead(self, ahead: Iterable[AheadView]) -> list[AheadView]:

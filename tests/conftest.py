@@ -93,9 +93,15 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # While tests are collected, hardly any object becomes garbage; looking for it would be a fifth of the work.
 gc.disable()
 
-# How long an example takes says more about a shared machine than about the code.
-hypothesis.settings.register_profile("unhurried", hypothesis.settings(), deadline=None)
-hypothesis.settings.load_profile("unhurried")
+# How long an example takes says more about a shared machine than about the code. The examples are the same in each run,
+# so that a test fails for whoever broke it; PROPERTIES=long looks for examples that nobody has seen.
+hypothesis.settings.register_profile(
+    "repeatable",
+    deadline=None,
+    database=None,
+    derandomize=os.environ.get("PROPERTIES") != "long",
+)
+hypothesis.settings.load_profile("repeatable")
 
 # A test runner in the background (`nohup`, `&`) ignores these, and all processes of the tests would inherit that.
 for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):

@@ -21,7 +21,6 @@ from tests.fuzz.readers import Target, spoiled, targets
 LONG = os.environ.get("PROPERTIES") == "long"
 bounded = settings(
     max_examples=300 if LONG else 20,
-    derandomize=not LONG,
     phases=tuple(Phase) if LONG else (Phase.explicit, Phase.generate),
     suppress_health_check=list(HealthCheck),
 )

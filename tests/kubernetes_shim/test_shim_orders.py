@@ -186,8 +186,5 @@ TestOrders = Orders.TestCase
 TestOrders.settings = settings(
     max_examples=5000 if LONG else 150,
     stateful_step_count=80 if LONG else 40,
-    derandomize=not LONG,
-    database=None,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )

@@ -153,5 +153,10 @@ def test_a_user_sees_until_when_a_node_is_reserved_but_not_for_whom() -> None:
         assert hidden in found["summary"]
         assert [one.keys() for one in found["reservations"]] == [{"node", "until", "text"}]
         assert found["reservations"][0]["text"] == hidden
+    trial.does(asks("app-2 b2 memory=9"))
+    near = asked(trial, "ask", BOB, application="app-2", ask="b2")[1]["nearest"]
+    assert "it is reserved for an ask that you may not see, for another 1 h 59 min at most, short by 5 B" in [
+        one["text"] for one in near
+    ]
     everything = asked(trial, "ask", application="app-2", ask="b1")[1]
     assert "n1 would take it, and is reserved for ask whole of app-1" in everything["summary"]

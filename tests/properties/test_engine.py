@@ -285,8 +285,6 @@ TestEngine = EngineMachine.TestCase
 TestEngine.settings = settings(
     max_examples=2000 if LONG else 120,
     stateful_step_count=60 if LONG else 40,
-    derandomize=not LONG,
-    database=None,
     phases=tuple(Phase) if LONG else (Phase.explicit, Phase.generate),
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -29,8 +29,6 @@ AMOUNTS = ("memory=3", "memory=20 vcore=500", "gpu=1", "memory=1")
 
 profile = settings(
     max_examples=1000 if LONG else 25,
-    derandomize=not LONG,
-    database=None,
     phases=tuple(Phase) if LONG else (Phase.explicit, Phase.generate),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

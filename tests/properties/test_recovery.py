@@ -49,8 +49,6 @@ TestRecovery = RecordedMachine.TestCase
 TestRecovery.settings = settings(
     max_examples=2000 if LONG else 40,
     stateful_step_count=60 if LONG else 30,
-    derandomize=not LONG,
-    database=None,
     phases=tuple(Phase) if LONG else (Phase.explicit, Phase.generate),
     suppress_health_check=[HealthCheck.too_slow],
 )

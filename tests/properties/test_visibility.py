@@ -4,6 +4,7 @@ What they may see is worked out here in the plainest way, from the lists of each
 """
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -20,6 +21,7 @@ from tests.trial import Trial
 
 USERS = ("anna", "bert", "carl")
 GROUPS = ("devs", "tops")
+LONG = os.environ.get("PROPERTIES") == "long"
 APPS = 8
 NODES = 3
 SIZES = st.lists(st.sampled_from((1, 7, 15, 90)), max_size=3)
@@ -165,7 +167,7 @@ def viewers() -> SearchStrategy[Actor]:
     return st.builds(Actor, user=st.sampled_from((*USERS, "zoe")), groups=st.lists(st.sampled_from(GROUPS), max_size=1))
 
 
-@settings(max_examples=30)
+@settings(max_examples=3000 if LONG else 30)
 @given(st.data(), viewers())
 def test_no_answer_names_what_the_viewer_may_not_see(data: DataObject, viewer: Actor) -> None:
     one = scene(data)

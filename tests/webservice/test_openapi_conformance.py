@@ -145,6 +145,6 @@ def test_every_answer_conforms_to_the_document(served: Served, document: BaseSch
     )()
 
 
-@settings(max_examples=EXAMPLES, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 def conforms(case: Case) -> None:
     case.call_and_validate(checks=CHECKS)

@@ -20,17 +20,23 @@ def describe_end(state: PartitionState, reservation: Reservation, now: float) ->
     return f"for another {format_seconds(max(0.0, end_of(state, reservation) - now))} at most"
 
 
+def describe_ask(key: str, application_id: str) -> str:
+    """Return the words for an ask that holds a node. A comma follows them wherever they are used, so that another ask,
+    the application of which begins with the same characters, is not taken for it where they are replaced.
+    """
+    return f"ask {key} of {application_id}"
+
+
 def view_reservation(state: PartitionState, reservation: Reservation, now: float) -> ReservationView:
     """Return the view of a reservation."""
-    view = ReservationView(
+    ask = reservation.ask
+    return ReservationView(
         node=reservation.node.node_id,
-        application=reservation.ask.application_id,
-        ask=reservation.ask.key,
+        application=ask.application_id,
+        ask=ask.key,
         until=int(end_of(state, reservation) * 1e9),
-        text="",
+        text=f"reserved for {describe_ask(ask.key, ask.application_id)}, {describe_end(state, reservation, now)}",
     )
-    text = f"reserved for {view.ask_text}, {describe_end(state, reservation, now)}"
-    return ReservationView(node=view.node, application=view.application, ask=view.ask, until=view.until, text=text)
 
 
 def describe_holder(state: PartitionState, node: Node, now: float) -> str:

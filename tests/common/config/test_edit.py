@@ -217,7 +217,7 @@ CHANGES = st.builds(
 )
 
 
-@settings(max_examples=100, derandomize=True, database=None)
+@settings(max_examples=100)
 @given(text=texts(), change=CHANGES, data=st.data())
 def test_exactly_the_wanted_values_of_any_configuration_change(
     text: str, change: LimitChange, data: st.DataObject

@@ -202,8 +202,6 @@ TestNodeChanges = NodeChanges.TestCase
 TestNodeChanges.settings = settings(
     max_examples=150,
     stateful_step_count=50,
-    derandomize=True,
-    database=None,
     phases=(Phase.explicit, Phase.generate),
     suppress_health_check=list(HealthCheck),
 )
