@@ -11,6 +11,7 @@ queue for it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Final
 
 from msgspec.structs import replace
@@ -190,33 +191,28 @@ class Redactor:
         """Return the explanation as its viewer may see it."""
         if self._visible.everything:
             return one
-        asks_hidden = self._find_hidden_asks(one)
-        checks = [_replace_check_text(self.redact_check(check), asks_hidden) for check in one.checks]
+        checks = [_replace_check_text(self.redact_check(check), self._hidden_asks) for check in one.checks]
         hidden = {
             before.text: after.text for before, after in zip(one.checks, checks, strict=True) if before is not after
         }
         asks = [self.redact(ask) for ask in one.asks]
         hidden |= {before.summary: after.summary for before, after in zip(one.asks, asks, strict=True)}
+        hidden |= self._hidden_asks
         return replace(
             one,
             summary=_replace_texts(one.summary, hidden),
             checks=checks,
             ahead=self._redact_ahead(one.ahead),
-            nearest=[replace(miss, text=_replace_texts(miss.text, asks_hidden)) for miss in one.nearest],
+            nearest=[replace(miss, text=_replace_texts(miss.text, self._hidden_asks)) for miss in one.nearest],
             reservations=[self._redact_reservation(reservation) for reservation in one.reservations],
             remedies=[self._redact_remedy(remedy) for remedy in one.remedies if self._shows_remedy(remedy)],
             asks=asks,
         )
 
-    def _find_hidden_asks(self, one: ExplanationView) -> dict[str, str]:
-        """Return the words for each hidden ask that holds a node of which the explanation tells, and others for them.
-
-        The reservations of the explanation are not enough: the text about a node that almost took the ask names the ask
-        that holds the node.
-        """
-        names = {told.node for told in (*one.checks, *one.nearest, *one.reservations)}
-        nodes = (node for node in map(self._partition.nodes.get, sorted(names)) if node is not None)
-        asks = (reservation.ask for node in nodes for reservation in node.reservations.values())
+    @cached_property
+    def _hidden_asks(self) -> dict[str, str]:
+        """The words for each hidden ask that holds a node, and others for them: any text may name such an ask."""
+        asks = (reservation.ask for reservation in self._partition.reservation_index.by_rank.values())
         return {
             f"{describe_ask(ask.key, ask.application_id)},": f"{HIDDEN_ASK},"
             for ask in asks
