@@ -15,7 +15,8 @@ Queue traversal finds the most deserving ask that can be placed:
     3. Of its asks, in order, the first for which its user, group and queues have room and that a node takes, if need be
        one that is reserved for an ask of lower priority. An ask that no node takes and that has waited long enough
        reserves the node it would fill best, up to a share of the nodes for each application. An ask of a queue below
-       its guarantee may preempt.
+       its guarantee may preempt. Where smaller asks fill the cluster for too long, a large one may reserve a node, too
+       (`passed_over.py`).
 
 An ask that cannot be placed is parked (`ready_queues.py`) until resources are freed or until it has waited long enough.
 So a decision costs the depth of the tree and the logarithm of the sorted items, whatever the length of the backlog.
@@ -46,7 +47,15 @@ from common.config.properties import parse_allocation_batch
 from common.messages import Resources
 from common.resources import add_to, take_from
 from common.wire import NEVER
-from partition_worker.engine import events, gang_scheduling, ledger, reservations, reserved_asks, wait_causes
+from partition_worker.engine import (
+    events,
+    gang_scheduling,
+    ledger,
+    passed_over,
+    reservations,
+    reserved_asks,
+    wait_causes,
+)
 from partition_worker.engine.allocation import Allocation, AskGroup, Standing, place_of
 from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.nodes.node_index import Node
@@ -151,6 +160,8 @@ def apply_decision(state: PartitionState, decision: Decision) -> None:
     if isinstance(decision, Preempt):
         victim_choice.apply_preemption(state, decision)
     else:
+        if not ask.reserved and passed_over.is_check_due(state):  # the decision was checked
+            state.readiness.passed_over_checked_at = state.now
         if ask.shape.required_node:
             reservations.cancel_on_node(state, decision.node, keep_required=True)
         if isinstance(decision, Allocate):
@@ -173,7 +184,10 @@ NO_QUEUE_QUOTA: Final = "Not enough queue quota"
 
 def traverse_queues(state: PartitionState) -> AskDecision | None:
     """Return the next decision, or None if no ask can be placed. Changes nothing but what is parked."""
-    return _decide_in_queue(state, state.tree.root)
+    decision = _decide_in_queue(state, state.tree.root)
+    if isinstance(decision, Allocate) and passed_over.is_check_due(state):
+        return passed_over.find_reservation(state, decision.application, decision.ask) or decision
+    return decision
 
 
 def _decide_in_queue(state: PartitionState, queue: Queue) -> AskDecision | None:
@@ -464,6 +478,11 @@ def run_fast_path(state: PartitionState, budget: int) -> int:
         node = state.nodes.first_fit(shape, application)
         if node is None:
             break
+        if passed_over.is_check_due(state):
+            batch.settle()
+            if passed_over.find_reservation(state, application, ask) is not None:
+                break  # the decision is made again, as one that is not simple
+            state.readiness.passed_over_checked_at = state.now
         batch.place(application, ask, node)
         made += 1
         if index.note_growth(application.queue):

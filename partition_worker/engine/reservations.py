@@ -15,7 +15,7 @@ it may get another node, or preempt again. Only the preemption cooldown bounds t
 
 from common import event_codes
 from common.resources import fits, plus, total_of
-from partition_worker.engine.allocation import Allocation
+from partition_worker.engine.allocation import Allocation, Amounts
 from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.nodes.node_index import Node, Reservation
 from partition_worker.engine.state import VICTIMS_LEAVE_MAX_S, PartitionState
@@ -160,18 +160,18 @@ def _find_useless(state: PartitionState) -> dict[int, Reservation]:
         for one in index.by_rank.values():
             account = state.usage.account(state.applications[one.ask.application_id])
             is_charged = index.has_new_limits or any(level.rank in index.charged for level in account.limits)
-            if is_charged and not one.keeps and not allows_use(account, one):
+            if is_charged and not one.keeps and not allows_use(account, one.shape.amounts):
                 found[one.rank] = one
     return found
 
 
-def allows_use(account: UsageAccount, reservation: Reservation) -> bool:
-    """Whether the user and group of an ask have room for it, and its application may start."""
+def allows_use(account: UsageAccount, amounts: Amounts) -> bool:
+    """Whether the user and group of an application have room for these amounts, and the application may start."""
     application = account.application
     starts = application.state is not AppState.ACCEPTED or (
         application.queue.may_start(application.application_id) and account.may_start()
     )
-    return starts and account.has_room(reservation.shape.amounts)
+    return starts and account.has_room(amounts)
 
 
 def end_lost(state: PartitionState) -> None:

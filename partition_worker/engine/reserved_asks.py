@@ -131,5 +131,5 @@ def _within_limits(state: PartitionState, group: Order[Reservation]) -> Iterator
     """Yield the reservations of a group for which user and user group have room."""
     for reservation in group:
         account = state.usage.account(state.applications[reservation.ask.application_id])
-        if reservations.allows_use(account, reservation):
+        if reservations.allows_use(account, reservation.shape.amounts):
             yield reservation

@@ -16,6 +16,7 @@ from tests.properties.plain_model import PlainApp, PlainAsk, PlainNode, PlainQue
 from tests.properties.plain_updates import PlainUpdates
 
 RESERVE_AFTER_S = 2.0
+PASSED_OVER_AFTER_S, PASSED_OVER_EVERY_S = 60.0, 10.0
 
 
 class Decision(NamedTuple):
@@ -49,7 +50,10 @@ class PlainScheduler(PlainUpdates):
         found = self._from_reserved() or self._from_placeholders()
         if found:
             return found
+        self.passed_over = []
         regular = self._from_queue(self.root)
+        if regular is not None and regular.what == "place" and self._is_check_due():
+            return [self._for_passed_over() or regular]
         return [] if regular is None else [regular]
 
     def commit(self, decision: Decision) -> None:
@@ -67,6 +71,8 @@ class PlainScheduler(PlainUpdates):
         if ask.required:
             for other in [other for other in node.reserving if not other.required]:
                 self.unreserve(other)
+        if not ask.reserved and decision.what in ("place", "reserve") and self._is_check_due():
+            self.checked_at = self.now
         if decision.what == "place":
             self.take_ask(ask)
             self.add_allocation(app, ask, node)
@@ -208,6 +214,26 @@ class PlainScheduler(PlainUpdates):
                 return Decision("swap", ask.key, node.name, (placeholder.key,))
         return None
 
+    # Asks that others pass over -------------------------------------------------------------------------------------
+
+    checked_at = 0.0
+    """When an ask that was placed was last compared with those that it passed over."""
+    passed_over: list[PlainAsk]
+    """Asks that were tried before the one that is placed, and for which only the cluster has no room."""
+
+    def _is_check_due(self) -> bool:
+        sharing = any(self._of_share(app) for app in self.apps.values())
+        return self.now >= self.checked_at + PASSED_OVER_EVERY_S and not sharing
+
+    def _for_passed_over(self) -> Decision | None:
+        for ask in self.passed_over:
+            assert ask.app is not None
+            is_late = self.now >= max(ask.created / 1e9, ask.app.reserves_anew_at) + PASSED_OVER_AFTER_S
+            found = self._best_to_reserve(ask) if is_late else None
+            if found is not None:
+                return found
+        return None
+
     # All other asks -------------------------------------------------------------------------------------------------
 
     def _from_queue(self, queue: PlainQueue) -> Decision | None:
@@ -262,6 +288,8 @@ class PlainScheduler(PlainUpdates):
                 continue
             if not self._has_room(app.queue, ask):
                 found = self._on_full_node(ask) if ask.required else None
+                if not (ask.required or ask.reserved) and self._has_room(app.queue, ask, in_cluster=False):
+                    self.passed_over.append(ask)
             elif ask.required:
                 found = self._on_required_node(ask)
             else:
@@ -301,6 +329,9 @@ class PlainScheduler(PlainUpdates):
             return None
         if len(self._of_share(ask.app)) >= self._share_of_nodes():
             return None
+        return self._best_to_reserve(ask)
+
+    def _best_to_reserve(self, ask: PlainAsk) -> Decision | None:
         candidates = [one for one in self._open_nodes() if one.could_take(ask) and one.name not in ask.forbidden]
         best = min(candidates, key=lambda one: _left_over(one, ask), default=None)
         return None if best is None else Decision("reserve", ask.key, best.name)

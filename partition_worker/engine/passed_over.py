@@ -1,0 +1,111 @@
+"""Large asks that smaller ones pass over while the cluster is full.
+
+Small asks can take whatever is freed before it is enough for a large one. Such a large ask never reserves a node in the
+usual way, because the cluster never has room for it, so it would wait as long as small asks arrive. Here it reserves a
+node all the same: once it has waited for FULL_CLUSTER_DELAY_S, when an ask is about to be placed that deserves it less.
+Freed room on that node stays free until it is enough.
+
+    - Only one node is idled in this way at a time: nothing is reserved while any other reservation counts toward the
+      share of its application. So a backlog of large asks takes turns, and costs the others one node.
+    - Only the cluster may lack room. If a queue, user or group is full, a reserved node would not help.
+    - Of several such asks, the one that deserves it most comes first.
+
+It is checked every CHECK_EVERY_S at most, so that a full cluster with many kinds of waiting asks does not check all of
+them for each decision.
+"""
+
+from collections.abc import Iterator
+from math import inf
+from typing import Final
+
+from partition_worker.engine import reservations
+from partition_worker.engine.allocation import Allocation, AskGroup, AskShape, GroupKey, Standing, place_of
+from partition_worker.engine.application import Application
+from partition_worker.engine.queues.fair_share import path_key
+from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.ready_queues import application_key
+from partition_worker.engine.sorted_items import Key
+from partition_worker.engine.state import PartitionState, Reserve
+from partition_worker.engine.unschedulable_asks import WaitBucket
+
+FULL_CLUSTER_DELAY_S: Final = 60.0
+"""Seconds that an ask waits for room in a full cluster before it may reserve a node."""
+
+CHECK_EVERY_S: Final = 10.0
+"""Seconds between two checks at least."""
+
+
+def is_check_due(state: PartitionState) -> bool:
+    """Whether the next allocation is compared with the asks that wait for room in the cluster."""
+    is_time = state.now >= state.readiness.passed_over_checked_at + CHECK_EVERY_S
+    return is_time and not state.reservation_index.shares and state.tuning.reservation_delay_s < inf
+
+
+def find_reservation(state: PartitionState, application: Application, ask: Allocation) -> Reserve | None:
+    """Return the reservation to make instead of placing this ask of an application; None if it passes over no ask that
+    has waited too long.
+    """
+    found = list(_find_due(state, application, ask))
+    for _, other, group in sorted(found, key=lambda one: one[0]):
+        node = state.nodes.best_to_reserve(group.shape)
+        if node is not None:
+            return Reserve(other, group.head, node)
+    return None
+
+
+_Found = tuple[Key, Application, AskGroup]
+"""Asks that have waited too long, after their place in the order of queue traversal."""
+
+
+def _find_due(state: PartitionState, application: Application, ask: Allocation) -> Iterator[_Found]:
+    """Yield the asks that are passed over: those of this application before the ask, and those that are parked. Of the
+    parked ones that wait for the same room, only the first can be the one.
+    """
+    place = _place_of(application)
+    for group in application.asks.groups:
+        if group is ask.group:
+            break
+        if _lacks_only_cluster(application.queue, group.shape) and _is_due(state, application, group):
+            yield (*place, *place_of(group.head)), application, group
+    for parked in state.readiness.unschedulable.values():
+        if parked.leaf.find_stopped() is None and (*path_key(parked.leaf), inf) <= place:
+            for bucket in parked.buckets.values():
+                if _lacks_only_cluster(parked.leaf, bucket.key.shape):
+                    yield from (one for one in _find_due_in(state, bucket) if one[0] < place)
+
+
+def _find_due_in(state: PartitionState, bucket: WaitBucket) -> Iterator[_Found]:
+    """Yield the first due asks of a bucket, and of each bucket in it."""
+    shape, priority = bucket.key.shape, bucket.key.priority
+    kinds = [GroupKey(shape, priority, Standing.OPEN, may_preempt) for may_preempt in (False, True)]
+    for other in bucket.applications:
+        groups = [other.asks.groups_by_kind[kind] for kind in kinds if kind in other.asks.groups_by_kind]
+        due = [group for group in groups if _is_due(state, other, group)]
+        if due:
+            first = min(due, key=lambda one: place_of(one.head))
+            yield (*_place_of(other), *place_of(first.head)), other, first
+            break
+    for inner in bucket.inner.values():
+        if inner.closed_by is None:
+            yield from _find_due_in(state, inner)
+
+
+def _place_of(application: Application) -> Key:
+    """Return the place of an application in the order of queue traversal."""
+    return (*path_key(application.queue), inf, *application_key(application), application.rank)
+
+
+def _lacks_only_cluster(leaf: Queue, shape: AskShape) -> bool:
+    root = leaf.ancestry()[-1]
+    is_plain = not shape.required_node
+    return is_plain and not root.has_room(shape.amounts) and leaf.has_room(shape.amounts, end=root)
+
+
+def _is_due(state: PartitionState, application: Application, group: AskGroup) -> bool:
+    """Whether the first ask of a group has waited long enough, and neither user, group nor back-off stop it."""
+    if group.kind.standing is not Standing.OPEN or application.back_off_until > state.now:
+        return False
+    waits_since = max(group.head.created_ns / 1e9, application.reserves_anew_at)
+    if waits_since + FULL_CLUSTER_DELAY_S > state.now:
+        return False
+    return reservations.allows_use(state.usage.account(application), group.shape.amounts)
