@@ -122,7 +122,7 @@ MEANINGS: Final[dict[Reason, str]] = {
     Reason.USER_LIMIT: "The user uses as many resources as a limit allows.",
     Reason.GROUP_LIMIT: "The group uses as many resources as a limit allows.",
     Reason.QUEUE_MAXIMUM: "A queue on the path uses as much as its maximum allows.",
-    Reason.QUEUE_ROOM_KEPT: "A queue on the path keeps the room that is left for asks that preempted.",
+    Reason.QUEUE_ROOM_KEPT: "A queue on the path keeps what is left for asks that preempted or waited too long.",
     Reason.CLUSTER_FULL: "The nodes of the partition together do not have this much left.",
     Reason.NO_NODE_FITS: "No node takes the ask.",
     Reason.REQUIRED_NODE_MISSING: "The node that the ask requires does not exist.",

@@ -113,7 +113,8 @@ def _check_reservations(state: PartitionState, application: Application) -> Iter
     for key, one in application.reservations.items():
         if application.requests.get(key) is not one.ask or not one.ask.reserved:
             yield f"application {application.application_id}: a node is kept for {key}, which does not ask for one"
-        if not one.ask.preemption_triggered == bool(one.keeps) == (one in state.reservation_index.keeping):
+        is_kept = one.ask.preemption_triggered, one in state.reservation_index.keeping
+        if is_kept != (one.after_preemption,) * 2 or (one.after_preemption and not one.keeps):
             yield f"the room of the victims of {key}"
         if state.nodes.get(one.node.node_id) is not one.node or one.node.reservations.get(key) is not one:
             yield f"node {one.node.node_id} is gone, or not reserved for {key}"
@@ -135,7 +136,7 @@ def _check_node(state: PartitionState, node: Node) -> Iterator[str]:
         yield f"{name} is reserved for asks without this reservation"
     if (state.nodes.index.key(node) is not None) != (node.is_open and not node.reservations):
         yield f"{name} is in the node index although no ask may get it, or the reverse"
-    gives_way = bool(node.reservations) and not any(one.keeps for one in node.reservations.values())
+    gives_way = bool(node.reservations) and not any(one.after_preemption for one in node.reservations.values())
     if (node in state.nodes.reserved) != (node.is_open and gives_way):
         yield f"{name} is in the index of reserved nodes although it takes nothing else, or the reverse"
     if node.cordon is not state.nodes.cordons.get(node.node_id):

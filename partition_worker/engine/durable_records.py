@@ -239,9 +239,9 @@ class ReservationRecord(Record, frozen=True, tag="Reservation"):
     created: float
     rank: int
     keeps_room: bool = False
-    """Whether the queues of the ask keep room for it, as victims were preempted for it."""
+    """Whether the queues of the ask keep room for it."""
     keeps_since: float = 0.0
-    """When that was, in Unix seconds; 0.0 in records of earlier builds."""
+    """When victims were preempted for the ask, in Unix seconds; 0.0 without, and in records of earlier builds."""
 
 
 class RejectionRecord(Record, frozen=True, tag="Rejection"):

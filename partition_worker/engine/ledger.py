@@ -216,7 +216,7 @@ def constrain_ask(
     state.changes.allocations[ask.key] = None
     if ask.reserved:
         reservation = application.reservations[ask.key]
-        state.reservation_index.update(reservation, ask.shape, reservation.keeps)
+        state.reservation_index.update(reservation, ask.shape, reservation.keeps, reservation.keeps_since)
 
 
 def resize_allocation(

@@ -1,13 +1,14 @@
-"""Large asks that smaller ones pass over while the cluster is full.
+"""Large asks that smaller ones pass over while the cluster or a queue is full.
 
 Small asks can take whatever is freed before it is enough for a large one. Such a large ask never reserves a node in the
-usual way, because the cluster never has room for it, so it would wait as long as small asks arrive. Here it reserves a
-node all the same: once it has waited for FULL_CLUSTER_DELAY_S, when an ask is about to be placed that deserves it less.
-Freed room on that node stays free until it is enough.
+usual way, because its queues or the cluster never have room for it, so it would wait as long as small asks arrive. Here
+it reserves a node all the same: once it has waited for PASSED_OVER_DELAY_S, when an ask is about to be placed that
+deserves it less and takes room of the cluster or of a full queue that the large one lacks. Freed room on that node
+stays free until it is enough, and so does room in the queues of the large ask.
 
     - Only one node is idled in this way at a time: nothing is reserved while any other reservation counts toward the
       share of its application. So a backlog of large asks takes turns, and costs the others one node.
-    - Only the cluster may lack room. If a queue, user or group is full, a reserved node would not help.
+    - An ask for which its user or group has no room reserves nothing, as no ask is to blame.
     - Of several such asks, the one that deserves it most comes first.
 
 It is checked every CHECK_EVERY_S at most, so that a full cluster with many kinds of waiting asks does not check all of
@@ -28,8 +29,8 @@ from partition_worker.engine.sorted_items import Key
 from partition_worker.engine.state import PartitionState, Reserve
 from partition_worker.engine.unschedulable_asks import WaitBucket
 
-FULL_CLUSTER_DELAY_S: Final = 60.0
-"""Seconds that an ask waits for room in a full cluster before it may reserve a node."""
+PASSED_OVER_DELAY_S: Final = 60.0
+"""Seconds that an ask waits for room in the cluster or its queues before it may reserve a node."""
 
 CHECK_EVERY_S: Final = 10.0
 """Seconds between two checks at least."""
@@ -49,7 +50,7 @@ def find_reservation(state: PartitionState, application: Application, ask: Alloc
     for _, other, group in sorted(found, key=lambda one: one[0]):
         node = state.nodes.best_to_reserve(group.shape)
         if node is not None:
-            return Reserve(other, group.head, node)
+            return Reserve(other, group.head, node, keeps=True)
     return None
 
 
@@ -65,12 +66,12 @@ def _find_due(state: PartitionState, application: Application, ask: Allocation) 
     for group in application.asks.groups:
         if group is ask.group:
             break
-        if _lacks_only_cluster(application.queue, group.shape) and _is_due(state, application, group):
+        if _is_room_taken(application.queue, group.shape, application.queue) and _is_due(state, application, group):
             yield (*place, *place_of(group.head)), application, group
     for parked in state.readiness.unschedulable.values():
         if parked.leaf.find_stopped() is None and (*path_key(parked.leaf), inf) <= place:
             for bucket in parked.buckets.values():
-                if _lacks_only_cluster(parked.leaf, bucket.key.shape):
+                if _is_room_taken(parked.leaf, bucket.key.shape, application.queue):
                     yield from (one for one in _find_due_in(state, bucket) if one[0] < place)
 
 
@@ -95,10 +96,14 @@ def _place_of(application: Application) -> Key:
     return (*path_key(application.queue), inf, *application_key(application), application.rank)
 
 
-def _lacks_only_cluster(leaf: Queue, shape: AskShape) -> bool:
-    root = leaf.ancestry()[-1]
-    is_plain = not shape.required_node
-    return is_plain and not root.has_room(shape.amounts) and leaf.has_room(shape.amounts, end=root)
+def _is_room_taken(leaf: Queue, shape: AskShape, taker: Queue) -> bool:
+    """Whether an ask placed in the leaf `taker` uses room that an ask of this shape in another leaf lacks. An ask that
+    requires its node preempts there instead.
+    """
+    if shape.required_node or leaf.has_room(shape.amounts) or not leaf.may_ever_have_room(shape.amounts):
+        return False
+    shared = next(level for level in taker.ancestry() if level in leaf.ancestry())
+    return not shared.has_room(shape.amounts)
 
 
 def _is_due(state: PartitionState, application: Application, group: AskGroup) -> bool:
@@ -106,6 +111,6 @@ def _is_due(state: PartitionState, application: Application, group: AskGroup) ->
     if group.kind.standing is not Standing.OPEN or application.back_off_until > state.now:
         return False
     waits_since = max(group.head.created_ns / 1e9, application.reserves_anew_at)
-    if waits_since + FULL_CLUSTER_DELAY_S > state.now:
+    if waits_since + PASSED_OVER_DELAY_S > state.now:
         return False
     return reservations.allows_use(state.usage.account(application), group.shape.amounts)

@@ -15,8 +15,8 @@ Queue traversal finds the most deserving ask that can be placed:
     3. Of its asks, in order, the first for which its user, group and queues have room and that a node takes, if need be
        one that is reserved for an ask of lower priority. An ask that no node takes and that has waited long enough
        reserves the node it would fill best, up to a share of the nodes for each application. An ask of a queue below
-       its guarantee may preempt. Where smaller asks fill the cluster for too long, a large one may reserve a node, too
-       (`passed_over.py`).
+       its guarantee may preempt. Where smaller asks fill the cluster or a queue for too long, a large one may reserve a
+       node, too (`passed_over.py`).
 
 An ask that cannot be placed is parked (`ready_queues.py`) until resources are freed or until it has waited long enough.
 So a decision costs the depth of the tree and the logarithm of the sorted items, whatever the length of the backlog.
@@ -168,7 +168,9 @@ def apply_decision(state: PartitionState, decision: Decision) -> None:
             ledger.place_ask(state, application, ask, decision.node)
             state.emit(ask.make_announcement())
         else:
-            reservations.reserve(state, application, ask, decision.node)
+            reservation = reservations.reserve(state, application, ask, decision.node)
+            if decision.keeps:
+                reservations.keep_room(state, reservation)
     if application.state is AppState.ACCEPTED and application.application_id not in application.queue.allocating:
         application.queue.count_allocating(application.application_id)
         state.changes.applications[application.rank] = application

@@ -76,10 +76,10 @@ class ReservationIndex:
         del self.by_rank[reservation.rank]
         self._unlink(reservation)
 
-    def update(self, reservation: Reservation, shape: AskShape, keeps: Resources) -> None:
-        """Set the ask shape of a reservation and the room that its queues keep for it. Its age stays."""
+    def update(self, reservation: Reservation, shape: AskShape, keeps: Resources, keeps_since: float) -> None:
+        """Set the ask shape of a reservation, and the room that its queues keep for it. Its age stays."""
         self._unlink(reservation)
-        reservation.shape, reservation.keeps = shape, keeps
+        reservation.shape, reservation.keeps, reservation.keeps_since = shape, keeps, keeps_since
         self._link(reservation)
 
     def add_candidates(self, reservations: Iterable[Reservation]) -> None:
@@ -117,7 +117,7 @@ class ReservationIndex:
             _add_to_group(self.below.setdefault(queue.rank, {}), reservation)
         if reservation.counts_toward_share:
             self.shares.setdefault(reservation.ask.application_id, {})[reservation.rank] = reservation
-        if reservation.keeps:
+        if reservation.after_preemption:
             self.keeping.put(reservation, (reservation.keeps_since,))
         if not reservation.for_required_node:
             _add_to_group(self.by_shape.setdefault(reservation.shape, {}), reservation)

@@ -1,13 +1,13 @@
 """Reservations: create, resize, cancel and expire them.
 
-A node is reserved for one ask, or for several asks that each require this node. After a preemption the queues of the
-ask also keep the freed room for it, so that no other ask below a queue with a maximum takes it. `queue_traversal.py`
-decides which ask gets a reservation, and uses it.
+A node is reserved for one ask, or for several asks that each require this node. After a preemption, and for a large ask
+that small ones passed over (`passed_over.py`), the queues of the ask also keep room for it, so that no other ask below
+a queue with a maximum takes it. `queue_traversal.py` decides which ask gets a reservation, and uses it.
 
 A reservation idles a node, so it ends as soon as its ask could not use the node: its queue, user or group has no room,
-its application may not start, or its application has more nodes reserved than its share. Only a reservation after a
-preemption stays, or the victims would have ended without effect. That the cluster has no room ends none: a large ask
-reserves a node because small ones fill the cluster.
+its application may not start, or its application has more nodes reserved than its share. A reservation after a
+preemption stays, or the victims would have ended without effect. A full queue that keeps room for the ask ends none,
+and neither does a full cluster: a large ask reserves a node because small ones fill both.
 
 If the room is lost that victims were preempted for, the reservation ends, and the ask is as one that never preempted:
 it may get another node, or preempt again. Only the preemption cooldown bounds that, as for any other ask.
@@ -58,6 +58,7 @@ def cancel(state: PartitionState, reservation: Reservation) -> None:
     if reservation.keeps:
         reservation.leaf.subtract_kept(reservation.keeps)
         reservation.keeps = {}
+    if reservation.after_preemption:
         ask.preemption_triggered = False
         state.changes.allocations[ask.key] = None
         state.readiness.wake_searches(state.preemptions.end_pause(ask))
@@ -81,7 +82,7 @@ def cancel_on_node(state: PartitionState, node: Node, *, keep_required: bool = F
 def end_of(state: PartitionState, reservation: Reservation) -> float:
     """Return when a reservation ends because of its age, or because victims have not left, in Unix seconds."""
     end = reservation.created + state.tuning.reservation_max_s
-    return min(end, reservation.keeps_since + VICTIMS_LEAVE_MAX_S) if reservation.keeps else end
+    return min(end, reservation.keeps_since + VICTIMS_LEAVE_MAX_S) if reservation.after_preemption else end
 
 
 def first_to_end(state: PartitionState) -> Reservation | None:
@@ -154,13 +155,14 @@ def _find_useless(state: PartitionState) -> dict[int, Reservation]:
         for group in index.below.get(queue.rank, {}).values():
             first = group.first()
             assert first is not None, "no group is empty"
-            if not first.keeps and not first.leaf.has_room(first.shape.amounts, end=root):
+            is_possible = first.leaf.may_ever_have_room if first.keeps else first.leaf.has_room
+            if not first.after_preemption and not is_possible(first.shape.amounts, end=root):
                 found.update({one.rank: one for one in group})
     if index.charged or index.has_new_limits:
         for one in index.by_rank.values():
             account = state.usage.account(state.applications[one.ask.application_id])
             is_charged = index.has_new_limits or any(level.rank in index.charged for level in account.limits)
-            if is_charged and not one.keeps and not allows_use(account, one.shape.amounts):
+            if is_charged and not one.after_preemption and not allows_use(account, one.shape.amounts):
                 found[one.rank] = one
     return found
 
@@ -202,7 +204,8 @@ def update_for_resized_ask(state: PartitionState, reservation: Reservation) -> N
     if reservation.keeps:
         reservation.leaf.subtract_kept(reservation.keeps)
         reservation.leaf.add_kept(ask.resources)
-    state.reservation_index.update(reservation, ask.shape, ask.resources if reservation.keeps else {})
+    keeps = ask.resources if reservation.keeps else {}
+    state.reservation_index.update(reservation, ask.shape, keeps, reservation.keeps_since)
     note_growth(state, state.applications[ask.application_id])
     state.readiness.retry_parked()  # other nodes may have room for it now
 
@@ -218,15 +221,22 @@ def update_for_changed_node(state: PartitionState, node: Node) -> None:
     state.reservation_index.recheck_node(node)
 
 
-def keep_room(state: PartitionState, reservation: Reservation) -> None:
+def keep_victims_room(state: PartitionState, reservation: Reservation) -> None:
     """Let the queues of an ask keep the room that its victims leave. The ask preempts no others meanwhile."""
     ask = reservation.ask
-    assert not reservation.keeps, ask.key
+    assert not reservation.after_preemption, ask.key
     ask.preemption_triggered = True
     state.applications[ask.application_id].asks.regroup(ask)
-    reservation.keeps_since = state.now
-    state.reservation_index.update(reservation, reservation.shape, ask.resources)
+    keep_room(state, reservation, since=state.now)
     state.nodes.reindex(reservation.node)
-    reservation.leaf.add_kept(reservation.keeps)
+    state.changes.allocations[ask.key] = None
+
+
+def keep_room(state: PartitionState, reservation: Reservation, *, since: float = 0.0) -> None:
+    """Let the queues of an ask keep room for it; with `since`, the time of a preemption, that of its victims."""
+    keeps, had_kept = reservation.ask.resources, bool(reservation.keeps)
+    state.reservation_index.update(reservation, reservation.shape, keeps, since)
+    if not had_kept:
+        reservation.leaf.add_kept(keeps)
     state.reservation_index.note_growth(reservation.leaf)
-    state.changes.reservations[ask.key] = state.changes.allocations[ask.key] = None
+    state.changes.reservations[reservation.ask.key] = None

@@ -284,7 +284,9 @@ class _Restoration:
             reservation = Reservation(ask, node, application.queue, created=record.created, rank=record.rank)
             application.reservations[ask.key] = node.reservations[ask.key] = reservation
             if record.keeps_room:
-                reservation.keeps, reservation.keeps_since = ask.resources, record.keeps_since or record.created
+                reservation.keeps = ask.resources
+                if ask.preemption_triggered:
+                    reservation.keeps_since = record.keeps_since or record.created
                 application.queue.add_kept(ask.resources)
             index.ranks = record.rank
             index.insert(reservation)

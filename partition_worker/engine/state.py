@@ -134,6 +134,8 @@ class Reserve(NamedTuple):
     application: Application
     ask: Allocation
     node: Node
+    keeps: bool = False
+    """Whether the queues of the ask keep room for it, too."""
 
 
 class Preempt(NamedTuple):

@@ -79,7 +79,7 @@ def find_required_node_cause(nodes: Nodes, shape: AskShape) -> WaitCause | None:
             return WaitCause(Reason.REQUIRED_NODE_TOO_SMALL, "", "", "", name, kind, 0, total, value)
     if nodes.predicates.is_refused(shape, node):
         return WaitCause(Reason.REQUIRED_NODE_REFUSES, node=name)
-    if any(one.keeps and not one.for_required_node for one in node.reservations.values()):
+    if any(one.after_preemption and not one.for_required_node for one in node.reservations.values()):
         return WaitCause(Reason.REQUIRED_NODE_KEPT, node=name)
     return None
 

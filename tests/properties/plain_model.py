@@ -46,12 +46,19 @@ class PlainAsk:
     triggered: bool = False
     """Others were asked to go for it, and their room is kept."""
     triggered_at: float = 0.0
+    keeping: bool = False
+    """Others passed it over for too long, and its queues keep room for it."""
     partner: "PlainAsk | None" = None
     reserved: str = ""
     """The node that is reserved for it."""
     reserved_at: float = 0.0
     reserved_rank: int = 0
     """Greater than that of every earlier reservation."""
+
+    @property
+    def has_kept(self) -> bool:
+        """Whether its queues keep room for it."""
+        return bool(self.reserved) and (self.triggered or self.keeping)
 
     @property
     def free(self) -> bool:
@@ -169,7 +176,7 @@ class PlainQueue:
     @property
     def kept(self) -> Resources:
         """What others were asked to leave for asks below; those who wait for it are the only ones that get it."""
-        return summed(ask.resources for app in self.all_apps() for ask in app.asks if ask.triggered and ask.reserved)
+        return summed(ask.resources for app in self.all_apps() for ask in app.asks if ask.has_kept)
 
     @property
     def leaving(self) -> Resources:

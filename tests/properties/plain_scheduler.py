@@ -28,6 +28,8 @@ class Decision(NamedTuple):
     ask: str
     node: str = ""
     others: tuple[str, ...] = ()
+    keeps: bool = False
+    """Whether the queues of an ask that reserves keep room for it."""
 
 
 class PlainScheduler(PlainUpdates):
@@ -53,7 +55,7 @@ class PlainScheduler(PlainUpdates):
         self.passed_over = []
         regular = self._from_queue(self.root)
         if regular is not None and regular.what == "place" and self._is_check_due():
-            return [self._for_passed_over() or regular]
+            return [self._for_passed_over(self._find(regular.ask)) or regular]
         return [] if regular is None else [regular]
 
     def commit(self, decision: Decision) -> None:
@@ -78,6 +80,7 @@ class PlainScheduler(PlainUpdates):
             self.add_allocation(app, ask, node)
         elif decision.what == "reserve":
             self._reserve(ask, node)
+            ask.keeping = ask.keeping or decision.keeps
         else:
             self._reserve(ask, node)
             ask.triggered, ask.triggered_at = True, self.now
@@ -115,7 +118,8 @@ class PlainScheduler(PlainUpdates):
         for ask in [one for node in self.nodes.values() for one in node.reserving if not one.triggered]:
             assert ask.app is not None
             may_use = self._may_run(ask.app) and self.limits.allow(ask.app, ask.resources)
-            if not (may_use and self._has_room(ask.app.queue, ask, in_cluster=False)):
+            is_possible = self._may_fit(ask) if ask.keeping else self._has_room(ask.app.queue, ask, in_cluster=False)
+            if not (may_use and is_possible):
                 self.unreserve(ask)
         for app in self.apps.values():
             for ask in self._of_share(app)[self._share_of_nodes() :]:
@@ -219,20 +223,30 @@ class PlainScheduler(PlainUpdates):
     checked_at = 0.0
     """When an ask that was placed was last compared with those that it passed over."""
     passed_over: list[PlainAsk]
-    """Asks that were tried before the one that is placed, and for which only the cluster has no room."""
+    """Asks that were tried before the one that is placed, and for which the cluster or a queue has no room."""
 
     def _is_check_due(self) -> bool:
         sharing = any(self._of_share(app) for app in self.apps.values())
         return self.now >= self.checked_at + PASSED_OVER_EVERY_S and not sharing
 
-    def _for_passed_over(self) -> Decision | None:
+    def _for_passed_over(self, placed: PlainAsk) -> Decision | None:
+        assert placed.app is not None
+        taken = placed.app.queue.path_up()
         for ask in self.passed_over:
             assert ask.app is not None
+            if not any(queue in taken for queue in self._full_queues(ask.app.queue, ask)) or not self._may_fit(ask):
+                continue
             is_late = self.now >= max(ask.created / 1e9, ask.app.reserves_anew_at) + PASSED_OVER_AFTER_S
             found = self._best_to_reserve(ask) if is_late else None
             if found is not None:
-                return found
+                return found._replace(keeps=True)
         return None
+
+    def _may_fit(self, ask: PlainAsk) -> bool:
+        """Whether its queues would have room for it if they were empty."""
+        assert ask.app is not None
+        most = [queue.maximum or {} for queue in ask.app.queue.path_up() if queue is not self.root]
+        return all(value <= maximum.get(kind, value) for maximum in most for kind, value in ask.resources.items())
 
     # All other asks -------------------------------------------------------------------------------------------------
 
@@ -288,7 +302,7 @@ class PlainScheduler(PlainUpdates):
                 continue
             if not self._has_room(app.queue, ask):
                 found = self._on_full_node(ask) if ask.required else None
-                if not (ask.required or ask.reserved) and self._has_room(app.queue, ask, in_cluster=False):
+                if not (ask.required or ask.reserved):
                     self.passed_over.append(ask)
             elif ask.required:
                 found = self._on_required_node(ask)
@@ -353,16 +367,21 @@ class PlainScheduler(PlainUpdates):
         return sorted(self.nodes.values(), key=lambda node: (node.score, node.name))
 
     def _has_room(self, leaf: PlainQueue, ask: PlainAsk, *, in_cluster: bool = True) -> bool:
+        return not self._full_queues(leaf, ask, in_cluster=in_cluster)
+
+    def _full_queues(self, leaf: PlainQueue, ask: PlainAsk, *, in_cluster: bool = True) -> list[PlainQueue]:
+        """The queues from the leaf up that have no room for the ask."""
+        full: list[PlainQueue] = []
         total, wanted = self._fair_maximum(self.root) if in_cluster else {}, ask.resources
         for queue in leaf.path_up():
             maximum = total if queue is self.root else queue.maximum or {}
             kept, leaving = ({}, {}) if queue is self.root else (queue.kept, queue.leaving)
             for kind, most in maximum.items():
-                own = wanted.get(kind, 0) + leaving.get(kind, 0) if ask.triggered and ask.reserved else 0
+                own = wanted.get(kind, 0) + leaving.get(kind, 0) if ask.has_kept else 0
                 used = queue.allocated.get(kind, 0) + max(0, kept.get(kind, 0) - own)
-                if wanted.get(kind, 0) > max(0, most - used):
-                    return False
-        return True
+                if wanted.get(kind, 0) > max(0, most - used) and queue not in full:
+                    full.append(queue)
+        return full
 
     def _without_room(self, ask: PlainAsk, victims: list[PlainAsk]) -> PlainQueue | None:
         """The lowest queue that has none for an ask even once these victims and all earlier ones have left."""
@@ -373,7 +392,7 @@ class PlainScheduler(PlainUpdates):
             everything = [one for app in queue.all_apps() for one in app.allocations]
             staying = summed(one.resources for one in everything if not one.preempted and one not in victims)
             for kind, most in maximum.items():
-                own = wanted.get(kind, 0) if ask.triggered and ask.reserved else 0
+                own = wanted.get(kind, 0) if ask.has_kept else 0
                 used = staying.get(kind, 0) + max(0, kept.get(kind, 0) - own)
                 if wanted.get(kind, 0) > max(0, most - used):
                     return queue

@@ -168,6 +168,7 @@ class PlainStates:
     def unreserve(self, ask: PlainAsk) -> None:
         """A node that comes back into the order has its score of now, as if it had been drained."""
         node, ask.reserved, ask.triggered = self.nodes[ask.reserved], "", False
+        ask.keeping = False
         node.reserving.remove(ask)
         if not node.reserving:
             node.rescore(self.policy)

@@ -126,8 +126,8 @@ def as_plain(decision: queue_traversal.Decision | None) -> Decision | None:
     match decision:
         case Allocate(_, ask, node):
             return Decision("place", ask.key, node.node_id)
-        case Reserve(_, ask, node):
-            return Decision("reserve", ask.key, node.node_id)
+        case Reserve(_, ask, node, keeps):
+            return Decision("reserve", ask.key, node.node_id, keeps=keeps)
         case Replace(_, ask, placeholder, node):
             return Decision("swap", ask.key, node.node_id, (placeholder.key,))
         case Release(_, ask, placeholders):

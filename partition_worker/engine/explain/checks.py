@@ -271,7 +271,7 @@ def describe_room(code: Reason, subject: str, place: str, kind: str, *, used: in
 
 def describe_kept_room(path: str) -> str:
     """Return the sentence about a queue with room that others get."""
-    return f"{path} keeps the room that is left for asks for which others were preempted"
+    return f"{path} keeps the room that is left for asks that preempted or waited too long"
 
 
 def count_amount(kind: str, value: int) -> str:

@@ -176,9 +176,11 @@ class Reservation:
     shape: AskShape = field(init=False)
     """The shape of the ask by which the reservation is indexed."""
     keeps: Resources = field(default_factory=dict)
-    """Room that the queues keep for the ask because victims were preempted for it; empty otherwise."""
+    """Room that the queues keep for the ask because victims were preempted for it, or because other asks passed it
+    over for too long; empty otherwise.
+    """
     keeps_since: float = 0.0
-    """When the victims were preempted, in Unix seconds; 0.0 without."""
+    """When victims were preempted, in Unix seconds; 0.0 without."""
 
     def __post_init__(self) -> None:
         self.shape = self.ask.shape
@@ -188,18 +190,23 @@ class Reservation:
         """Whether the ask requires this node. Only such reservations may share a node."""
         return bool(self.ask.shape.required_node)
 
+    @property
+    def after_preemption(self) -> bool:
+        """Whether victims were preempted for the ask. They would have ended without effect if others got the room."""
+        return self.keeps_since > 0.0
+
     def gives_way_to(self, leaf: Queue, priority: int) -> bool:
         """Whether an ask of this leaf and priority may be placed on the node: it has a higher priority, and no victims
-        were preempted for the reserving ask, which would have ended without effect.
+        were preempted for the reserving ask.
         """
-        return not self.keeps and outranks(leaf, priority, self.leaf, self.ask.priority)
+        return not self.after_preemption and outranks(leaf, priority, self.leaf, self.ask.priority)
 
     @property
     def counts_toward_share(self) -> bool:
         """Whether it counts toward the share of the nodes that its application may have reserved: its ask may run on
         other nodes, and no victims were preempted for it.
         """
-        return not (self.keeps or self.for_required_node)
+        return not (self.after_preemption or self.for_required_node)
 
 
 # The node index -------------------------------------------------------------------------------------------------------

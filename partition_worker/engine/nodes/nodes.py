@@ -276,7 +276,7 @@ class Nodes:
             return None
         if (shape.constraint is not None or node.guarded) and self.predicates.refuses_reservation(shape, node):
             return None
-        is_kept = any(one.keeps and not one.for_required_node for one in node.reservations.values())
+        is_kept = any(one.after_preemption and not one.for_required_node for one in node.reservations.values())
         return None if is_kept else node
 
     def may_reserve(self, shape: AskShape) -> bool:

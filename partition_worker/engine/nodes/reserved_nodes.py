@@ -92,7 +92,7 @@ class ReservedNodes:
 
 def _find_holder(node: Node) -> Holder | None:
     """Return the holder of the first reservation of a node; None if it keeps the room of victims."""
-    if any(one.keeps for one in node.reservations.values()):
+    if any(one.after_preemption for one in node.reservations.values()):
         return None
     first = next(iter(node.reservations.values()))
     return first.leaf, first.ask.priority

@@ -85,7 +85,7 @@ def _may_end(reservation: Reservation, leaf: Queue, ask: Allocation) -> bool:
     """Whether a reservation may end for an ask that reclaims a guarantee: it is for an ask of lower priority, or for
     one beyond the guarantee of its queue. Victims that were preempted for it would have ended without effect.
     """
-    if reservation.keeps or reservation.for_required_node:
+    if reservation.after_preemption or reservation.for_required_node:
         return False
     if reservation.gives_way_to(leaf, ask.priority):
         return True

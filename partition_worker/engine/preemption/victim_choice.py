@@ -131,7 +131,7 @@ def apply_preemption(state: PartitionState, decision: Preempt) -> None:
         told = f"Preempted by {ask.key} from application {ask.application_id} in {application.queue.path}"
         events.record_request(state, victim, told)
     reservation = reservations.reserve(state, application, ask, decision.node)
-    reservations.keep_room(state, reservation)
+    reservations.keep_victims_room(state, reservation)
     what = "daemon set ask" if reservation.for_required_node else "ask"
     reason = f"preempting allocations to free up resources to run {what}: {ask.key}"
     for victim in decision.victims:

@@ -194,7 +194,7 @@ class Queue:
     preempting: Resources = field(default_factory=dict)
     """Allocations whose release the RM was asked for by preemption, and has not confirmed."""
     kept: Resources = field(default_factory=dict)
-    """Room kept for asks below it that preempted; other asks do not get it."""
+    """Room kept for asks below it that preempted, or that were passed over for too long; other asks do not get it."""
     lacking: Resources = field(default_factory=dict)
     """Its guarantee deficit: how far preemptions pushed it below its guarantee (`preemption_log.py`)."""
     quota_preemption_at: float = 0.0
@@ -391,6 +391,12 @@ class Queue:
                     return False
             queue = queue.parent
         return True
+
+    def may_ever_have_room(self, amounts: Amounts, end: "Queue | None" = None) -> bool:
+        """Whether an ask of this shape would fit if the queues of the path, below `end` if given, were empty."""
+        levels = self.ancestry() if end is None else self.ancestry()[: self.ancestry().index(end)]
+        maximums = [level.maximum for level in levels if level.maximum is not None]
+        return not any(value > maximum.get(kind, value) for maximum in maximums for kind, value in amounts)
 
     def leaves_kept(self, amounts: Amounts, own: Resources) -> bool:
         """Whether the room that the queue keeps for other asks stays free. For an ask with kept room of its own, room

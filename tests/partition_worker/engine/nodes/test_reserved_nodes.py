@@ -59,7 +59,7 @@ def test_a_node_on_which_victims_were_preempted_for_the_ask_is_not_found() -> No
     at = leaf()
     one = node(1, at, 0)
     reserved = filled(one)
-    next(iter(one.reservations.values())).keeps = {"memory": 99}
+    next(iter(one.reservations.values())).keeps_since = 1.0
     reserved.put(one, sort_key_of(0.0, one.node_id))
     assert (found(reserved, at, 9), one in reserved, reserved.may_have_room(TWO)) == ([], False, False)
 

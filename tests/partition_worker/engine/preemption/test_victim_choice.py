@@ -397,7 +397,7 @@ def test_without_victims_only_the_reservation_ends_and_the_ask_runs() -> None:
 def test_it_does_not_if_somebody_had_to_go_for_its_ask() -> None:
     trial = kept("")
     trial.takes(nodes("n1 memory=5", action=NODE_UPDATE))
-    reservations.keep_room(trial.partition, trial.app("root.c").reservations["kept"])
+    reservations.keep_victims_room(trial.partition, trial.app("root.c").reservations["kept"])
     assert plan(trial, "root.b ask memory=4 priority=1") == NO_HELP
 
 
