@@ -16,6 +16,7 @@ from msgspec.structs import force_setattr
 
 from common.rm_messages import AllocationResponse, ApplicationResponse, NodeResponse
 from rmproxy import grpc_conversion
+from rmproxy.grpc_streams import RM_METADATA
 from rmproxy.si import scheduler_pb2 as pb
 from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 from yunishard.client import ResourceManager
@@ -58,11 +59,12 @@ Dial = Callable[[str, str, dict[str, str], Hear], Wire]
 class Stream:
     """One call with messages both ways."""
 
-    def __init__(self, method: Any, hear: Hear) -> None:
+    def __init__(self, method: Any, rm_id: str, hear: Hear) -> None:
+        """The metadata names the RM, because a trace may send the first message late."""
         self.failed = False
         self._hear = hear
         self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._call = method(iter(self._requests.get, None))
+        self._call = method(iter(self._requests.get, None), metadata=((RM_METADATA, rm_id),))
         threading.Thread(target=self._read, daemon=True).start()
 
     def send(self, request: Any) -> None:
@@ -98,9 +100,9 @@ class GrpcWire:
                 raise
             raise RefusedError(error.details()) from error
         self._streams = {
-            pb.AllocationRequest: Stream(stub.UpdateAllocation, hear),
-            pb.ApplicationRequest: Stream(stub.UpdateApplication, hear),
-            pb.NodeRequest: Stream(stub.UpdateNode, hear),
+            pb.AllocationRequest: Stream(stub.UpdateAllocation, rm_id, hear),
+            pb.ApplicationRequest: Stream(stub.UpdateApplication, rm_id, hear),
+            pb.NodeRequest: Stream(stub.UpdateNode, rm_id, hear),
         }
 
     @property

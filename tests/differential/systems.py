@@ -66,21 +66,22 @@ def played_by_oracle(binary: Path, steps: list[Item]) -> Json:
     Raises:
         Broken: it did not get to the end.
     """
-    with subprocess.Popen(
-        [binary, "-grpc", ORACLE_GRPC, "-control", ORACLE_CONTROL.removeprefix("http://")],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    with (
+        tempfile.TemporaryFile("w+") as log,  # nobody reads it meanwhile: the reference would wait for room in a pipe
+        subprocess.Popen(
+            [binary, "-grpc", ORACLE_GRPC, "-control", ORACLE_CONTROL.removeprefix("http://")],
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+        ) as process,
+    ):
         try:
             recorded = _recorded(steps, ORACLE_GRPC, _OracleRest(), ORACLE_REST)
             if process.poll() is None:
                 return recorded
             raise Broken("the reference ended before the trace did")
         except (OSError, LookupError, ValueError, grpc.RpcError, grpc.FutureTimeoutError) as error:
-            process.kill()
-            assert process.stderr is not None
-            raise Broken(f"{error!r}\n{process.stderr.read()[-3000:]}") from error
+            log.seek(0)
+            raise Broken(f"{error!r}\n{log.read()[-3000:]}") from error
         finally:
             process.kill()
 

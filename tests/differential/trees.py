@@ -82,7 +82,8 @@ class Limits(Settings):
         """Users of the applications are user-app-N, their groups g-1 and g-2."""
         if rng.random() < 0.3:
             return {}
-        most = {"memory": str(rng.choice((43, 47) if parent else (7, 11, 13, 17)))}
+        # The same for all parents: one above may limit all users, and then no other limit below may be larger.
+        most = {"memory": str(43 if parent else rng.choice((7, 11, 13, 17)))}
         applications = 2 if parent else rng.choice((1, 2))
         limits: list[Item] = []
         if rng.random() < 0.6:
