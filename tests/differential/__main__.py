@@ -9,7 +9,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +20,16 @@ from tests.differential.areas import AREAS
 ROOT: Final = Path(__file__).parents[2]
 ORACLE: Final = Path(__file__).parent / "oracle"
 """A small Go program around the published module of the reference."""
+
+MEANINGS: Final = {
+    "ok": "equal",
+    "known": "with documented differences only",
+    "FAIL": "with others",
+    "~~": "that differed once, but not again",
+    "--": "in which the reference differs from itself",
+    "??": "that the reference does not finish",
+}
+"""What came of a trace, by the first word of the line that a lane writes about it."""
 
 ABOUT: Final = """\
 Generate traces, play each to a fresh reference scheduler and to a fresh partition of this system, and compare the
@@ -47,12 +59,16 @@ def main() -> int:
         oracle = built(arguments.oracle_dir, arguments.oracle, Path(folder), parser)
         fixed = ["--oracle", str(oracle), "--out", str(arguments.out.resolve())]
         if arguments.replay:
-            return lane([*fixed, "--replay", *(str(path.resolve()) for path in arguments.replay)])
+            return lane([*fixed, "--replay", *(str(path.resolve()) for path in arguments.replay)], Counter())
         fixed += ["--areas", arguments.areas, "--step", str(arguments.lanes)]
         ends = arguments.seed + arguments.traces
         each = [[*fixed, "--first", str(arguments.seed + n), "--end", str(ends)] for n in range(arguments.lanes)]
+        ends_of: Counter[str] = Counter()
         with ThreadPoolExecutor(arguments.lanes) as pool:
-            return max(pool.map(lane, each))
+            status = max(pool.map(partial(lane, ends_of=ends_of), each))
+        told = ", ".join(f"{ends_of[word]} {meaning}" for word, meaning in MEANINGS.items())
+        sys.stdout.write(f"{arguments.traces} traces: {told}\n")
+        return status
 
 
 def built(source: Path, binary: Path | None, folder: Path, parser: argparse.ArgumentParser) -> Path:
@@ -71,10 +87,16 @@ def built(source: Path, binary: Path | None, folder: Path, parser: argparse.Argu
     return binary
 
 
-def lane(arguments: list[str]) -> int:
-    """Run one lane to its end, in a network where nobody else is."""
+def lane(arguments: list[str], ends_of: Counter[str]) -> int:
+    """Run one lane to its end, in a network where nobody else is, and count what came of its traces."""
     command = ["unshare", "--map-root-user", "--net", sys.executable, "-m", "tests.differential.lane", *arguments]
-    return subprocess.run(command, cwd=ROOT, check=False).returncode
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            sys.stdout.write(line)
+            sys.stdout.flush()
+            ends_of[line[:5].rstrip()] += 1
+        return process.wait()
 
 
 if __name__ == "__main__":

@@ -134,7 +134,11 @@ class Documents:
         return found if isinstance(found, list | dict) else []
 
     def _told(self, question: Item) -> Document:
-        status, headers, text = self._ask(question)
+        """Null if the system closes the connection instead."""
+        try:
+            status, headers, text = self._ask(question)
+        except http.client.RemoteDisconnected:
+            return None
         told = {
             name.lower(): value.replace(ESCAPING, "")
             for name, value in sorted(headers.items())

@@ -11,17 +11,16 @@ import json
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import yaml
 
 from tests.conformance.items import Item
-from tests.conformance.play import differences
 from tests.conformance.state import Json
 from tests.differential.areas import AREAS, trace_of
-from tests.differential.known import unexplained
+from tests.differential.known import sort_differences
 from tests.differential.shrinking import shrunk, up_to_record
 from tests.differential.systems import Broken, Ours, bring_loopback_up, ours, played_by_oracle
 
@@ -38,6 +37,9 @@ class Outcome:
     reference: Json
     mine: Json
     differences: list[str]
+    """Those that nothing explains."""
+    reasons: list[str] = field(default_factory=list)
+    """Of the differences that are meant."""
 
 
 class Lane:
@@ -61,7 +63,7 @@ class Lane:
             _say(f"??    {name}: the reference breaks: {str(error).splitlines()[0][:200]}")
             return
         if not outcome.differences:
-            _say(f"ok    {name}")
+            _say(f"known {name}: {'; '.join(outcome.reasons)}" if outcome.reasons else f"ok    {name}")
             return
         if not self.is_steady(steps, outcome.reference):
             _say(f"--    {name}: the reference does not say the same each time")
@@ -89,7 +91,8 @@ class Lane:
             reference = theirs.result()
         if any("config" in step for step in steps):
             self.restart()  # what was changed over REST outlives the session
-        return Outcome(reference, mine, unexplained(steps, differences(reference, mine)))
+        found = sort_differences(steps, reference, mine)
+        return Outcome(reference, mine, found.unexplained, found.reasons)
 
     @property
     def system(self) -> Ours:
