@@ -44,6 +44,7 @@ LOST: Final = frozenset(
         *("Allocation.unschedulable_told_at", "Allocation.no_victim_told_at", "Allocation.lacks_queue_room"),
         *("Allocation.lacks_quota", "Application.held_by_queue", "Application.held_by_quota"),
         *("Queue.draining_told_ns", "Predicates.complained", "Predicates.complaints"),
+        "Queue.reported_excess",
         # metric series of resource types that a queue no longer names
         *("Queue.once_limited", "Queue.once_guaranteed"),
         # caches, and figures that make a search short

@@ -112,6 +112,10 @@ class Allocation:
     """
     preempted: bool = False
     """Whether the RM was asked to release it by preemption, and has not confirmed."""
+    preempted_at: float = 0.0
+    """When it was asked, in Unix seconds."""
+    is_overdue: bool = False
+    """Whether the RM has not confirmed in time; then the allocation counts as one that stays."""
     partner: "Allocation | None" = None
     """The other side of a swap in progress: of a placeholder the ask that replaces it, and vice versa."""
     placeholder_used: bool = False
@@ -149,6 +153,11 @@ class Allocation:
     def may_be_victim(self) -> bool:
         """Whether it agreed to be preempted; others are preempted only if nothing else helps."""
         return self.preemption_policy is not None and self.preemption_policy.allow_preempt_self
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether its room counts as free soon, because the RM was asked to release it by preemption."""
+        return self.preempted and not self.is_overdue
 
     @property
     def may_preempt(self) -> bool:

@@ -204,7 +204,7 @@ def _sum_queue(state: PartitionState, queue: Queue) -> Iterator[Sum]:
     preempting = [child.preempting for child in children]
     kept = [child.kept for child in children]
     for one in applications:
-        preempting += [allocation.resources for allocation in one.allocations.values() if allocation.preempted]
+        preempting += [allocation.resources for allocation in one.allocations.values() if allocation.is_leaving]
         kept += [reservation.keeps for reservation in one.reservations.values()]
     charged = [*(child.allocated for child in children), *(one.charged for one in applications)]
     yield "allocated", total_of(charged), queue.allocated

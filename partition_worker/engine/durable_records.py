@@ -210,6 +210,9 @@ class AllocationRecord(Record, frozen=True, tag="Allocation"):
     recovered: bool = False
     released: bool = False
     preempted: bool = False
+    preempted_at: float = 0.0
+    """0.0 in records of earlier builds."""
+    is_overdue: bool = False
     replaces: str = ""
     """The key of the placeholder that it replaces once that is released."""
     placeholder_used: bool = False

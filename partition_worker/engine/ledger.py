@@ -111,7 +111,8 @@ def roll_back(state: PartitionState, application: Application, allocation: Alloc
     if is_zero(application.allocated_placeholder):
         state.timers.stop(application, "placeholders")
     events.record_removal(state, allocation, rm_messages.SCHEDULING_FAILED_ON_RM)
-    allocation.preempted = allocation.placeholder_used = False
+    allocation.preempted = allocation.is_overdue = allocation.placeholder_used = False
+    allocation.preempted_at = 0.0
     _add_pending(state, application, allocation)
     _offer_freed(state, application)
 
@@ -188,10 +189,28 @@ def mark_preempted(state: PartitionState, application: Application, allocation: 
     """Mark an allocation as a victim. It stays charged until the RM confirms its release."""
     assert not allocation.preempted, allocation.key
     assert not allocation.released, allocation.key
-    allocation.preempted = True
+    allocation.preempted, allocation.preempted_at = True, state.now
+    state.leaving[allocation.key] = allocation
     state.changes.allocations[allocation.key] = None
     application.withdraw_placeholder(allocation)
     application.queue.add_to_total("preempting", allocation.resources)
+
+
+def end_wait_for_victims(state: PartitionState) -> bool:
+    """Count the victims that have not left in time as staying, and return whether there are any."""
+    has_ended = False
+    while state.leaving_deadline <= state.now:
+        allocation = next(iter(state.leaving.values()))
+        _forget_leaving(state, state.applications[allocation.application_id], allocation)
+        allocation.is_overdue = True
+        state.changes.allocations[allocation.key] = None
+        has_ended = True
+    return has_ended
+
+
+def _forget_leaving(state: PartitionState, application: Application, allocation: Allocation) -> None:
+    del state.leaving[allocation.key]
+    application.queue.subtract_from_total("preempting", allocation.resources)
 
 
 def resize_ask(state: PartitionState, application: Application, ask: Allocation, resources: Resources) -> None:
@@ -230,7 +249,7 @@ def resize_allocation(
         node.resize_allocation(delta)
     if allocation.key in application.allocations:
         application.queue.add_to_total("allocated", delta)
-        if allocation.preempted:
+        if allocation.is_leaving:
             application.queue.add_to_total("preempting", delta)
         application.grow_allocated(delta, placeholder=allocation.placeholder)
         state.usage.increase(application, delta)
@@ -262,7 +281,7 @@ def move(state: PartitionState, application: Application, leaf: Queue) -> None:
     allocating = before.discount_allocating(name)
     state.readiness.forget_application(application)
     totals: dict[Total, Resources] = {
-        "preempting": total_of(one.resources for one in application.allocations.values() if one.preempted),
+        "preempting": total_of(one.resources for one in application.allocations.values() if one.is_leaving),
         "allocated": application.charged,
         "pending": application.pending,
     }
@@ -334,8 +353,8 @@ def _discharge(state: PartitionState, application: Application, allocation: Allo
     if node is not None:
         _unbind(state, application, node, allocation)
     application.queue.subtract_from_total("allocated", allocation.resources)
-    if allocation.preempted:
-        application.queue.subtract_from_total("preempting", allocation.resources)
+    if allocation.is_leaving:
+        _forget_leaving(state, application, allocation)
     application.remove_allocation(allocation)
     application.record_usage(allocation, instance_type, int(state.now * 1e9))
     state.usage.decrease(application, allocation.resources)

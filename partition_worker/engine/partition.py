@@ -23,6 +23,7 @@ from partition_worker.engine import (
     administration,
     allocation_updates,
     application_updates,
+    ledger,
     lifecycle,
     node_updates,
     operator_marks,
@@ -85,6 +86,7 @@ class Partition(PartitionState):
             self.readiness.next_search,
             NEVER if reservation is None else reservations.end_of(self, reservation),
             self.cleanup_at,
+            self.leaving_deadline,
             self.quota_check_at,
             self.outstanding.deadline,
             self.next_expiry,
@@ -168,6 +170,10 @@ class Partition(PartitionState):
             self.readiness.wake_searches(now)
             self.idle = False
         if reservations.expire(self):
+            self.idle = False
+        if ledger.end_wait_for_victims(self):
+            reservations.end_lost(self)
+            self.readiness.retry_parked()
             self.idle = False
         for application in self.drop_expired():
             lifecycle.fire(self, application, AppEvent.EXPIRE)

@@ -122,6 +122,8 @@ def _allocation(one: Allocation) -> Record:
         recovered=one.recovered,
         released=one.released,
         preempted=one.preempted,
+        preempted_at=one.preempted_at,
+        is_overdue=one.is_overdue,
         replaces="" if partner is None or one.placeholder else partner.key,
         placeholder_used=one.placeholder_used,
         placeholder_created_ns=one.placeholder_created_ns,

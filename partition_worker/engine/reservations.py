@@ -189,7 +189,7 @@ def _will_have_room(reservation: Reservation) -> bool:
     if not (node.is_open or reservation.for_required_node):
         return False
     if not node.has_room(shape.amounts):
-        leaving = total_of(one.resources for one in node.allocations.values() if one.preempted)
+        leaving = total_of(one.resources for one in node.allocations.values() if one.is_leaving)
         if not fits(plus(node.available, leaving), reservation.ask.resources):
             return False
     return not reservation.leaf.find_lacks(shape.amounts, reservation.keeps)

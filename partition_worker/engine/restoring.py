@@ -214,6 +214,7 @@ class _Restoration:
 
     def _restore_allocations(self) -> None:
         swaps: list[tuple[Allocation, str]] = []
+        leaving: list[Allocation] = []
         for record in self.image.of(durable_records.AllocationRecord):
             one, application = self._build(record), self.partition.applications[record.application_id]
             self.partition.allocations[one.key] = one
@@ -227,10 +228,12 @@ class _Restoration:
                 application.add_allocation(one)
                 if one.released or one.preempted:
                     application.withdraw_placeholder(one)
-                if one.preempted:
+                if one.is_leaving:
                     application.queue.add_to_total("preempting", one.resources)
+                    leaving.append(one)
             else:
                 self._restore_ask(application, one)
+        self.partition.leaving.update((one.key, one) for one in sorted(leaving, key=lambda one: one.preempted_at))
         for ask, key in swaps:
             application = self.partition.applications[ask.application_id]
             placeholder = application.allocations[key]
@@ -263,6 +266,8 @@ class _Restoration:
             recovered=record.recovered,
             released=record.released,
             preempted=record.preempted,
+            preempted_at=record.preempted_at or (self.partition.now if record.preempted else 0.0),
+            is_overdue=record.is_overdue,
             placeholder_used=record.placeholder_used,
             placeholder_created_ns=record.placeholder_created_ns,
             preemption_triggered=record.preemption_triggered,

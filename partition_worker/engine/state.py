@@ -57,7 +57,9 @@ RESERVATION_MAX_S: Final = 7200.0
 """Maximum age of a reservation in seconds; then it ends, and its node is free for other asks."""
 
 VICTIMS_LEAVE_MAX_S: Final = 600.0
-"""Seconds for which an ask waits for its victims to leave. Then its reservation ends, and it may preempt others."""
+"""Seconds in which victims leave. After that they count as allocations that stay: the reservation for their room ends,
+and others are preempted in their place.
+"""
 
 PREEMPTION_PAUSE_S: Final = 15.0
 """Seconds before an ask searches for victims again after a search without result."""
@@ -407,6 +409,8 @@ class PartitionState:
         """Every native ask and allocation, by key; keys are unique in a partition."""
         self.foreign: dict[str, Node] = {}
         """The node of every foreign allocation, by key."""
+        self.leaving: dict[str, Allocation] = {}
+        """Victims of preemption that have not left, by key, those first that wait longest."""
         self.running_allocations = 0
         """Native allocations that have a node."""
         self.timers = Timers()
@@ -419,10 +423,8 @@ class PartitionState:
         """The report of the RM during a resynchronization; nothing is scheduled until it ends."""
         self.retired = False
         """Whether the partition left the configuration: it is empty and accepts nothing."""
-        self.cleanup_at = NEVER
-        """When empty queues are removed next."""
-        self.quota_check_at = NEVER
-        """When quota preemption is checked next."""
+        self.cleanup_at = self.quota_check_at = NEVER
+        """When empty queues are removed, and when quota preemption is checked next."""
         self.latest_stamp_ns = self.application_ranks = 0
         self._effects: list[Effect] = []
 
@@ -485,6 +487,11 @@ class PartitionState:
         """
         self.latest_stamp_ns = max(self.latest_stamp_ns + 1, int(self.now * 1e9))
         return self.latest_stamp_ns
+
+    @property
+    def leaving_deadline(self) -> float:
+        """When a victim counts as staying next, or NEVER."""
+        return min((one.preempted_at + VICTIMS_LEAVE_MAX_S for one in islice(self.leaving.values(), 1)), default=NEVER)
 
     def schedule_cleanup(self) -> None:
         """Schedule the removal of empty queues."""

@@ -12,6 +12,9 @@ from partition_worker.engine.state import PartitionState
 
 Limits = dict[str, int]
 
+LEAVES_WITHIN_S = 600.0
+"""Seconds after which a victim counts as one that stays."""
+
 
 def delay_starts(queue: Queue, before: Limits | None) -> bool:
     """Whether enforcement of a queue starts with a change of its maximum: some type is above a maximum that is new or
@@ -23,11 +26,15 @@ def delay_starts(queue: Queue, before: Limits | None) -> bool:
     )
 
 
-class PlainQuota:
-    """The victims of one queue that is above its maximum."""
+def exceeds_maximum(queue: Queue) -> bool:
+    return any(queue.allocated.get(kind, 0) > most for kind, most in (queue.maximum or {}).items())
 
-    def __init__(self, state: PartitionState, queue: Queue) -> None:
-        self.state, self.queue = state, queue
+
+class PlainQuota:
+    """The victims of one queue that is above its maximum at some time, in Unix seconds."""
+
+    def __init__(self, state: PartitionState, queue: Queue, at: float) -> None:
+        self.state, self.queue, self.at = state, queue, at
         self.victims: list[Allocation] = []
         self.excess = self.find_excess()
         if all(self.most_of(queue)[kind] >= amount for kind, amount in self.excess.items()):
@@ -56,8 +63,12 @@ class PlainQuota:
         total: Resources = {}
         for one in self.below(queue):
             for kind, amount in one.resources.items():
-                total[kind] = total.get(kind, 0) + (0 if one.preempted else amount)
+                total[kind] = total.get(kind, 0) + (0 if self.is_leaving(one) else amount)
         return total
+
+    def is_leaving(self, one: Allocation) -> bool:
+        """Whether it was asked to go, and may still do so in time."""
+        return one.preempted and self.at < one.preempted_at + LEAVES_WITHIN_S
 
     def surplus(self, queue: Queue) -> Resources:
         guaranteed = queue.guaranteed or {}

@@ -17,7 +17,7 @@ from partition_worker.engine import durable_records
 from partition_worker.engine.durable_records import Image, Record
 from partition_worker.engine.preemption.victim_choice import apply_preemption
 from partition_worker.engine.restoring import RecordsInvalid, restore_partition
-from partition_worker.engine.state import Preempt
+from partition_worker.engine.state import VICTIMS_LEAVE_MAX_S, Preempt
 from tests.builders import PARTITION, PROVIDED_CREATE, apps, asks, config, foreign, nodes, released
 from tests.invariants import check
 from tests.likeness import differences
@@ -134,6 +134,7 @@ def rare_trials() -> Iterator[Trial]:
     trial.does(nodes("n1 memory=4"), nodes("n2 memory=4", action=NODE_CREATE_DRAIN))
     trial.does(apps("app-1 root.a", "app-2 root.b"), asks("app-1 a1 memory=4 victim", "app-2 b1 memory=4 preemptor"))
     yield trial.waits(9)  # it reserved the node before it preempted there
+    yield trial.waits(VICTIMS_LEAVE_MAX_S)
     trial = Trial("root.a max=memory:8 quota.preemption.delay=5s", made=Recorded, quota_preemption=True)
     trial.does(nodes("n1 memory=10"), apps("app-1 root.a"), asks("app-1 a1 memory=6"))
     trial.reconfigures("root.a max=memory:2 quota.preemption.delay=5s", quota_preemption=True)

@@ -346,7 +346,7 @@ def _find_node_reason(state: PartitionState, application: Application, group: As
     head, shape, nodes = group.head, group.shape, state.nodes
     if head.reserved:
         node = application.reservations[head.key].node
-        if any(one.preempted for one in node.allocations.values()) and head.preemption_triggered:
+        if any(one.is_leaving for one in node.allocations.values()) and head.preemption_triggered:
             return Reason.VICTIMS_LEAVING
         return Reason.REQUIRED_NODE_FULL if shape.required_node else Reason.RESERVED_NODE_FULL
     cause = find_required_node_cause(nodes, shape) if shape.required_node else None

@@ -371,7 +371,7 @@ def check_required_node(state: PartitionState, ask: Allocation, now: float) -> I
         text = f"it requires the node {name}, where it may preempt {len(victims)} less important allocations"
         yield CheckView(code=Reason.REQUIRED_NODE_FULL, passed=True, text=text, node=name)
         return
-    leaving = [one for one in node.allocations.values() if one.preempted]
+    leaving = [one for one in node.allocations.values() if one.is_leaving]
     if lacks and leaving and ask.preemption_triggered:
         yield _check_leaving(state, node.reservations[ask.key], len(leaving), now)
         return
@@ -395,7 +395,7 @@ def check_reserved_node(state: PartitionState, reservation: Reservation, now: fl
     """The check whether the node that is reserved for an ask has room."""
     node, ask = reservation.node, reservation.ask
     lacks = find_lacks(ask.shape, node)
-    leaving = [one for one in node.allocations.values() if one.preempted]
+    leaving = [one for one in node.allocations.values() if one.is_leaving]
     if ask.preemption_triggered and leaving:
         return _check_leaving(state, reservation, len(leaving), now)
     ends = describe_end(state, reservation, now)

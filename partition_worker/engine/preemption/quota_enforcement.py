@@ -1,8 +1,9 @@
 """Quota enforcement: preempt allocations of queues that exceed their lowered maximum.
 
 While a queue has a time at which its maximum is enforced, all queues are checked every second from the root down. A
-queue that is enforced excludes the queues below it from the same check. Each configured time is enforced once; it is
-tried again only if there were no victims.
+queue that is enforced excludes the queues below it from the same check. It is enforced again after its delay, at least
+a minute, until it no longer exceeds its maximum: what was not possible before may be possible then, because an
+allocation came or ended, an application was moved, a setting changed, or victims have not left in time.
 
 A queue never gives up more than its excess, and none below it falls below its guarantee. Enforcement is a best effort:
 allocations are taken whole, an allocation that would take too much is skipped, and nothing is taken where all
@@ -27,8 +28,8 @@ from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.state import PartitionState
 
 QUOTA_RETRY_S: Final = 60.0
-"""Seconds after which a queue that exceeds its maximum and had no victims is checked again; a longer delay of the queue
-is used instead.
+"""Seconds after which a queue that still exceeds its maximum is enforced again; a longer delay of the queue is used
+instead.
 """
 
 
@@ -44,14 +45,15 @@ def enforce_quotas(state: PartitionState) -> None:
     for queue in state.tree:
         if not queue.quota_preemption_at:
             continue
-        state.changes.queues[queue.path] = None
         if not exceeds_maximum(queue):
-            queue.quota_preemption_at = NO_QUOTA_PREEMPTION
-        elif queue.quota_preemption_at > state.now or any(one.path in enforced for one in queue.ancestry()):
-            state.schedule_quota_check()
-        else:
+            queue.quota_preemption_at, queue.reported_excess = NO_QUOTA_PREEMPTION, {}
+            state.changes.queues[queue.path] = None
+            continue
+        state.schedule_quota_check()
+        if queue.quota_preemption_at <= state.now and not any(one.path in enforced for one in queue.ancestry()):
             enforced[queue.path] = queue
-            queue.quota_preemption_at = NO_QUOTA_PREEMPTION
+            queue.quota_preemption_at = state.now + max(QUOTA_RETRY_S, queue.policies.quota_preemption_delay_s)
+            state.changes.queues[queue.path] = None
             _enforce(state, queue)
 
 
@@ -61,14 +63,12 @@ def _enforce(state: PartitionState, queue: Queue) -> None:
         return
     choice = QuotaVictimChoice(state.applications, queue, excess)
     victims = [victim for chosen in choice.victims.values() for victim in chosen]
-    if not victims:
-        queue.quota_preemption_at = state.now + max(QUOTA_RETRY_S, queue.policies.quota_preemption_delay_s)
-        state.schedule_quota_check()
     for path, chosen in choice.victims.items():
         _preempt(state, path, chosen)
     if victims:
         state.changes.preemptions.append(state.preemptions.record_quota(state.now, queue, victims))
-    if choice.found:
+    if choice.found and (victims or excess != queue.reported_excess):
+        queue.reported_excess = excess
         claimed = total_of(one.resources for one in victims)
         state.record_event(
             event_codes.QUEUE,
@@ -239,16 +239,17 @@ def quota_preemption_time(queue: Queue, maximum: Limit | None, delay_s: float, n
     """When quota preemption of a queue whose settings changed starts, in Unix seconds; NO_QUOTA_PREEMPTION if never.
 
     `maximum` and `delay_s` are those before; a delay of 0 disables it. The delay starts when it is first set, and when
-    the maximum of a type of which the queue uses more is lowered or set for the first time.
+    the maximum of a type of which the queue uses more is lowered or set for the first time. An earlier time stays.
     """
     new_delay_s, at = queue.policies.quota_preemption_delay_s, queue.quota_preemption_at
     if not new_delay_s or queue.maximum is None or not exceeds_maximum(queue):
         return NO_QUOTA_PREEMPTION
-    if at:
-        return at + new_delay_s - delay_s
     old, used = maximum or {}, queue.allocated
     is_lowered = any(most < min(old.get(kind, most + 1), used.get(kind, 0)) for kind, most in queue.maximum.items())
-    return now + new_delay_s if is_lowered or not delay_s else NO_QUOTA_PREEMPTION
+    start = now + new_delay_s if is_lowered or not delay_s else NO_QUOTA_PREEMPTION
+    if not at:
+        return start
+    return min(at + new_delay_s - delay_s, start or NEVER)
 
 
 def exceeds_maximum(queue: Queue) -> bool:
@@ -257,13 +258,14 @@ def exceeds_maximum(queue: Queue) -> bool:
 
 
 def start_quota_timers(leaf: Queue, now: float) -> bool:
-    """After a charge without a check: start the delay of each queue on the path that exceeds its maximum. Returns
-    whether there is one.
+    """After a charge without a check: start the delay of each queue on the path that exceeds its maximum, unless it is
+    enforced before that. Returns whether there is one.
     """
     found = False
     for level in leaf.ancestry():
         delay_s = level.policies.quota_preemption_delay_s
-        if delay_s and not level.quota_preemption_at and exceeds_maximum(level):
+        is_later = not level.quota_preemption_at or level.quota_preemption_at > now + delay_s
+        if delay_s and is_later and exceeds_maximum(level):
             level.quota_preemption_at = now + delay_s
             found = True
     return found

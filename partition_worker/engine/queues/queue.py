@@ -199,6 +199,8 @@ class Queue:
     """Its guarantee deficit: how far preemptions pushed it below its guarantee (`preemption_log.py`)."""
     quota_preemption_at: float = 0.0
     """When quota preemption brings it down to its maximum, in Unix seconds; 0 is never."""
+    reported_excess: Resources = field(default_factory=dict)
+    """The excess in the latest event about that; an equal one without victims is not reported again."""
     running: int = 0
     """Applications below it that are Starting or Running."""
     preemption_window: float = 0.0

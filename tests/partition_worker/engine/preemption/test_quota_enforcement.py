@@ -17,6 +17,7 @@ from partition_worker.engine.preemption.quota_enforcement import (
     start_quota_timers,
     surplus_of,
 )
+from partition_worker.engine.state import VICTIMS_LEAVE_MAX_S
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial
 
@@ -60,11 +61,56 @@ def test_what_the_rm_confirms_is_gone() -> None:
     assert trial.queue("root.a").preempting == {"memory": 0}
 
 
-def test_it_is_done_once() -> None:
-    trial = lowered().waits(6)
-    assert trial.queue("root.a").quota_preemption_at == NO_QUOTA_PREEMPTION
+def test_a_rest_that_is_smaller_than_every_allocation_stays_and_is_reported_once() -> None:
+    trial = lowered().waits(6).takes(released("app-1 a3 type=PREEMPTED_BY_SCHEDULER"))
     assert trial.told()
-    assert trial.waits(100).told() == []
+    trial.partition.drain_events()
+    assert trial.waits(300).told() == []
+    (summary,) = trial.partition.drain_events()
+    assert summary[5].endswith("preemptable memory=1, claimed nothing, selected 2, preempted 0")
+
+
+def test_a_rest_is_enforced_as_soon_as_an_allocation_is_small_enough() -> None:
+    trial = lowered().waits(6).takes(released("app-1 a3 type=PREEMPTED_BY_SCHEDULER")).waits(300)
+    trial.takes(asks("app-1 a1 memory=1")).waits(6)
+    assert trial.queue("root.a").quota_preemption_at == NO_QUOTA_PREEMPTION
+    trial.takes(asks("app-1 a4 memory=1 victim on=n1")).waits(6)
+    assert preempted(trial) == ["a4"]
+
+
+def test_an_application_that_is_moved_into_the_queue_gives_up_the_rest() -> None:
+    """Running allocations may exceed the maximum of their queue, so a move of small ones is not refused."""
+    queues = f"root.p max=memory:6 {DELAY}; root.p.a; root.b"
+    running = ("app-1 a1 memory=5 victim required=n1", "app-2 b1 memory=1 victim")
+    trial = enforcing(queues, *running, applications=("app-1 root.p.a", "app-2 root.b"))
+    trial.moves("app-2", "root.p.a").reconfigures(queues.replace("max=memory:6", "max=memory:4"))
+    trial.waits(6)
+    assert preempted(trial) == []
+    trial.reconfigures(queues.replace("max=memory:6", "max=memory:5")).waits(60)
+    assert preempted(trial) == ["b1"]
+
+
+def test_a_type_that_still_exceeds_its_maximum_is_enforced_after_another_one() -> None:
+    """As long as memory is to be given up, no allocation may give up more memory than that, and the gpu stays."""
+    trial = enforcing(
+        f"root.a max=memory:9,gpu:9 {DELAY}",
+        *("app-1 pair memory=2 gpu=1 victim created=100", "app-1 other memory=1 gpu=1 victim created=50"),
+    )
+    trial.reconfigures(f"root.a max=memory:1,gpu:0 {DELAY}").waits(6)
+    assert preempted(trial) == ["pair"]
+    trial.takes(released("app-1 pair type=PREEMPTED_BY_SCHEDULER")).waits(61)
+    assert preempted(trial) == ["other"]
+
+
+def test_victims_that_do_not_leave_in_time_count_as_staying() -> None:
+    trial = lowered(maximum=4).waits(6)
+    assert preempted(trial) == ["a3"]
+    assert preempted(trial.waits(VICTIMS_LEAVE_MAX_S - 2)) == ["a3"]
+    assert preempted(trial.waits(2)) == ["a2", "a3"]
+    assert trial.queue("root.a").preempting == {"memory": 2}
+    trial.takes(released("app-1 a3 type=PREEMPTED_BY_SCHEDULER"))
+    assert trial.queue("root.a").preempting == {"memory": 2}
+    assert trial.partition.leaving_deadline == trial.partition.allocations["a2"].preempted_at + VICTIMS_LEAVE_MAX_S
 
 
 def test_while_no_queue_has_a_time_nobody_looks() -> None:
@@ -72,7 +118,7 @@ def test_while_no_queue_has_a_time_nobody_looks() -> None:
     assert trial.partition.quota_check_at > 1e18
     trial.reconfigures(f"root.a max=memory:1 {DELAY}")
     assert trial.partition.next_timer == trial.now + 1
-    trial.waits(6)
+    trial.waits(6).takes(released("app-1 a2 type=PREEMPTED_BY_SCHEDULER")).waits(1)
     assert trial.partition.quota_check_at > 1e18
 
 
@@ -399,6 +445,7 @@ def test_a_first_maximum_below_the_use_counts_as_lowered() -> None:
 def test_a_lowered_maximum_sets_the_time_and_lowering_it_again_leaves_it() -> None:
     assert at(terms(100), terms(10), used=110) == NOW + 5
     assert at(terms(10), terms(5), used=110, was=990.0) == 990.0
+    assert at(terms(10), terms(5), used=110, was=1060.0) == NOW + 5
 
 
 def test_a_maximum_above_what_is_used_clears_the_time() -> None:
