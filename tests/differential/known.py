@@ -249,6 +249,21 @@ def _reclaims_by_victims(moment: Moment, key: str, node: str) -> bool:
     return bool(victims) and _reclaims(moment, key) and all(map(moment.may_lose, victims))
 
 
+def _reserves_in_full_queue(moment: Moment) -> bool:
+    """An ask without room in the cluster or its queues reserved a node, and another waits that the reference placed.
+    All asks of generated traces are old enough for that.
+    """
+    passing = moment.theirs.running.keys() - moment.mine.running.keys()
+    return bool(passing) and any(
+        moment.mine.reserved.get(key) == node
+        and moment.required_node(key) is None
+        and key not in moment.theirs.reserved | moment.theirs.running
+        and moment.lacks_queue_room(key)
+        and not _victims_of(moment, key, node)
+        for key, node in moment.gained().items()
+    )
+
+
 def _leaves_small_node(moment: Moment) -> bool:
     """An ask has no longer the reservation of a node that is smaller than it."""
     return any(
@@ -263,6 +278,7 @@ DECISIONS: Final = (
     KnownDecision("a guarantee is not reclaimed on nodes that are reserved", _reclaims_reserved_node),
     KnownDecision("an ask preempts on its node only if the rest of the partition has room", _frees_required_node),
     KnownDecision("a candidate that is larger than the rest of the guarantee ends the search", _reclaims_from_larger),
+    KnownDecision("an ask for which the cluster or a queue has no room reserves no node", _reserves_in_full_queue),
     KnownDecision("victims that are smaller than the ask are not preempted", _reclaims_from_smaller),
 )
 

@@ -103,6 +103,15 @@ class Moment:
         used = side.allocated["root"]
         return any(used.get(kind, 0) + n > side.capacity.get(kind, 0) for kind, n in self.amounts(key).items())
 
+    def lacks_queue_room(self, key: str) -> bool:
+        """Whether the cluster or a queue of the reference has no room for an ask."""
+        wanted = self.amounts(key)
+        for path in _ancestry(self.leaf(key)):
+            most, used = self.queues[path].get("resources", {}).get("max", {}), self.theirs.allocated.get(path, {})
+            if any(used.get(kind, 0) + wanted.get(kind, 0) > int(amount) for kind, amount in most.items()):
+                return True
+        return self.lacks_room(key, self.theirs)
+
     def is_large_enough(self, node: str, key: str) -> bool:
         return all(self.theirs.sizes[node].get(kind, 0) >= n for kind, n in self.amounts(key).items())
 

@@ -194,6 +194,14 @@ def test_smaller_victims_may_be_preempted_in_queues_beyond_their_guarantee(used:
     assert reasons(steps, theirs, mine) == ["victims that are smaller than the ask are not preempted"] * may_differ
 
 
+@pytest.mark.parametrize(("placed", "may_differ"), [("rich-3", True), ("", False)])
+def test_an_ask_may_reserve_in_a_full_cluster_if_another_would_pass_over_it(placed: str, may_differ: bool) -> None:
+    steps = trace(RICH, asked("poor-2", 12), asked("rich-3", 1))
+    theirs, mine = record(10, 0, f"rich-1 {placed}"), record(10, 0, "rich-1", "poor-2")
+    expected = ["an ask for which the cluster or a queue has no room reserves no node"]
+    assert reasons(steps, theirs, mine) == expected * may_differ
+
+
 @pytest.mark.parametrize(("memory", "may_differ"), [(21, True), (20, False)])
 def test_a_reservation_may_end_when_its_node_is_too_small(memory: int, may_differ: bool) -> None:
     steps = trace(RICH, asked("poor-2", memory))
