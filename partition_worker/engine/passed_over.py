@@ -6,18 +6,15 @@ it reserves a node all the same: once it has waited for PASSED_OVER_DELAY_S, whe
 deserves it less and takes room of the cluster or of a full queue that the large one lacks. Freed room on that node
 stays free until it is enough, and so does room in the queues of the large ask.
 
-    - Only one node is idled in this way at a time: nothing is reserved while any other reservation counts toward the
-      share of its application. So a backlog of large asks takes turns, and costs the others one node.
+    - One node is idled in this way at a time: nothing is reserved while any other reservation counts toward the share
+      of its application, and the pauses between such reservations keep to PASSED_OVER_NODES_PERCENT of the nodes. So a
+      backlog of large asks takes turns, and costs the others little.
     - An ask for which its user or group has no room reserves nothing, as no ask is to blame.
     - Of several such asks, the one that deserves it most comes first.
-
-It is checked every CHECK_EVERY_S at most, so that a full cluster with many kinds of waiting asks does not check all of
-them for each decision.
 """
 
 from collections.abc import Iterator
 from math import inf
-from typing import Final
 
 from partition_worker.engine import reservations
 from partition_worker.engine.allocation import Allocation, AskGroup, AskShape, GroupKey, Standing, place_of
@@ -26,19 +23,13 @@ from partition_worker.engine.queues.fair_share import path_key
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.ready_queues import application_key
 from partition_worker.engine.sorted_items import Key
-from partition_worker.engine.state import PartitionState, Reserve
+from partition_worker.engine.state import PASSED_OVER_DELAY_S, PartitionState, Reserve
 from partition_worker.engine.unschedulable_asks import WaitBucket
-
-PASSED_OVER_DELAY_S: Final = 60.0
-"""Seconds that an ask waits for room in the cluster or its queues before it may reserve a node."""
-
-CHECK_EVERY_S: Final = 10.0
-"""Seconds between two checks at least."""
 
 
 def is_check_due(state: PartitionState) -> bool:
     """Whether the next allocation is compared with the asks that wait for room in the cluster."""
-    is_time = state.now >= state.readiness.passed_over_checked_at + CHECK_EVERY_S
+    is_time = state.now >= state.readiness.passed_over_check_at
     return is_time and not state.reservation_index.shares and state.tuning.reservation_delay_s < inf
 
 

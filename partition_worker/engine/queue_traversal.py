@@ -63,6 +63,7 @@ from partition_worker.engine.predicates.results import WorkSpent
 from partition_worker.engine.preemption import victim_choice
 from partition_worker.engine.queues.queue import ALLOCATION_BATCH, Queue
 from partition_worker.engine.state import (
+    CHECK_PASSED_OVER_EVERY_S,
     RESERVATION_DELAY_S,
     Allocate,
     PartitionState,
@@ -161,7 +162,7 @@ def apply_decision(state: PartitionState, decision: Decision) -> None:
         victim_choice.apply_preemption(state, decision)
     else:
         if not ask.reserved and passed_over.is_check_due(state):  # the decision was checked
-            state.readiness.passed_over_checked_at = state.now
+            state.readiness.passed_over_check_at = state.now + CHECK_PASSED_OVER_EVERY_S
         if ask.shape.required_node:
             reservations.cancel_on_node(state, decision.node, keep_required=True)
         if isinstance(decision, Allocate):
@@ -484,7 +485,7 @@ def run_fast_path(state: PartitionState, budget: int) -> int:
             batch.settle()
             if passed_over.find_reservation(state, application, ask) is not None:
                 break  # the decision is made again, as one that is not simple
-            state.readiness.passed_over_checked_at = state.now
+            state.readiness.passed_over_check_at = state.now + CHECK_PASSED_OVER_EVERY_S
         batch.place(application, ask, node)
         made += 1
         if index.note_growth(application.queue):

@@ -61,8 +61,8 @@ class Readiness:
         self.parked_queues = ParkedQueues()
         self.searches: Order[WaitBucket] = Order()
         """The buckets whose search for victims has to wait, by the time of the search."""
-        self.passed_over_checked_at = 0.0
-        """When asks that wait in a full cluster were last compared with one that was placed, in Unix seconds."""
+        self.passed_over_check_at = 0.0
+        """When asks that are passed over are compared with the next ask that is placed, in Unix seconds."""
         self._waiting_to_start: dict[int, dict[int, Queue]] = {}
         """By the rank of a queue at its limit of running applications, leaves with a search that waits for it."""
         self.retry_round = 0

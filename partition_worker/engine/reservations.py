@@ -18,7 +18,7 @@ from common.resources import fits, plus, total_of
 from partition_worker.engine.allocation import Allocation, Amounts
 from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.nodes.node_index import Node, Reservation
-from partition_worker.engine.state import VICTIMS_LEAVE_MAX_S, PartitionState
+from partition_worker.engine.state import PASSED_OVER_NODES_PERCENT, VICTIMS_LEAVE_MAX_S, PartitionState
 from partition_worker.engine.user_limits import UsageAccount
 
 
@@ -55,6 +55,8 @@ def cancel(state: PartitionState, reservation: Reservation) -> None:
     del application.reservations[ask.key], node.reservations[ask.key]
     state.record_node_event(node.node_id, event_codes.REMOVE, ask, event_codes.NODE_RESERVATION)
     state.reservation_index.remove(reservation)
+    if reservation.keeps and not reservation.after_preemption:
+        _pause_after(state, reservation)
     if reservation.keeps:
         reservation.leaf.subtract_kept(reservation.keeps)
         reservation.keeps = {}
@@ -70,6 +72,13 @@ def cancel(state: PartitionState, reservation: Reservation) -> None:
         state.nodes.reopen(node)
     state.readiness.touch_application(application)
     state.readiness.retry_parked()
+
+
+def _pause_after(state: PartitionState, reservation: Reservation) -> None:
+    """Pause before the next reservation for an ask that others pass over, in proportion to how long this one lasted."""
+    readiness, lasted = state.readiness, state.now - reservation.created
+    pause = lasted * (100 / (PASSED_OVER_NODES_PERCENT * max(1, len(state.nodes))) - 1)
+    readiness.passed_over_check_at = max(readiness.passed_over_check_at, state.now + pause)
 
 
 def cancel_on_node(state: PartitionState, node: Node, *, keep_required: bool = False) -> None:

@@ -56,6 +56,20 @@ a reservation.
 RESERVATION_MAX_S: Final = 7200.0
 """Maximum age of a reservation in seconds; then it ends, and its node is free for other asks."""
 
+CHECK_PASSED_OVER_EVERY_S: Final = 10.0
+"""Seconds between two checks of the asks that others pass over, at least. With many kinds of waiting asks, a full
+cluster would check all of them for each decision.
+"""
+
+PASSED_OVER_DELAY_S: Final = 60.0
+"""Seconds that an ask waits for room in the cluster or its queues before it may reserve a node."""
+
+PASSED_OVER_NODES_PERCENT: Final = 5
+"""Percentage of the nodes that are reserved for asks that others passed over, on average over time: with fewer than 20
+nodes, there is a pause after each such reservation. Without it, large asks that arrive all the time would keep half of
+a cluster of two nodes idle.
+"""
+
 VICTIMS_LEAVE_MAX_S: Final = 600.0
 """Seconds in which victims leave. After that they count as allocations that stay: the reservation for their room ends,
 and others are preempted in their place.

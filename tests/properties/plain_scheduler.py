@@ -74,7 +74,7 @@ class PlainScheduler(PlainUpdates):
             for other in [other for other in node.reserving if not other.required]:
                 self.unreserve(other)
         if not ask.reserved and decision.what in ("place", "reserve") and self._is_check_due():
-            self.checked_at = self.now
+            self.check_at = self.now + PASSED_OVER_EVERY_S
         if decision.what == "place":
             self.take_ask(ask)
             self.add_allocation(app, ask, node)
@@ -220,14 +220,12 @@ class PlainScheduler(PlainUpdates):
 
     # Asks that others pass over -------------------------------------------------------------------------------------
 
-    checked_at = 0.0
-    """When an ask that was placed was last compared with those that it passed over."""
     passed_over: list[PlainAsk]
     """Asks that were tried before the one that is placed, and for which the cluster or a queue has no room."""
 
     def _is_check_due(self) -> bool:
         sharing = any(self._of_share(app) for app in self.apps.values())
-        return self.now >= self.checked_at + PASSED_OVER_EVERY_S and not sharing
+        return self.now >= self.check_at and not sharing
 
     def _for_passed_over(self, placed: PlainAsk) -> Decision | None:
         assert placed.app is not None

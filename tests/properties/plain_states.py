@@ -10,6 +10,9 @@ from tests.properties.plain_model import PlainApp, PlainAsk, PlainNode, PlainQue
 
 COMPLETING_S = 30.0
 RESERVATION_S = 7200.0
+PASSED_OVER_PERCENT = 5
+"""Of the nodes that may be reserved over time for asks that others passed over."""
+
 VICTIMS_S = 600.0
 """How long an ask waits for its victims to leave."""
 
@@ -29,6 +32,8 @@ class PlainStates:
         self.reservation_s = reservation_s
         self.policy = policy
         self.now = now
+        self.check_at = 0.0
+        """When the next ask that is placed is compared with those that it passes over."""
         self.root = PlainQueue("root", None, root)
         self.queues = {"root": self.root}
         self._build(self.root)
@@ -167,8 +172,10 @@ class PlainStates:
 
     def unreserve(self, ask: PlainAsk) -> None:
         """A node that comes back into the order has its score of now, as if it had been drained."""
-        node, ask.reserved, ask.triggered = self.nodes[ask.reserved], "", False
-        ask.keeping = False
+        if ask.keeping and not ask.triggered:
+            pause = (self.now - ask.reserved_at) * (100 / (PASSED_OVER_PERCENT * max(1, len(self.nodes))) - 1)
+            self.check_at = max(self.check_at, self.now + pause)
+        node, ask.reserved, ask.triggered, ask.keeping = self.nodes[ask.reserved], "", False, False
         node.reserving.remove(ask)
         if not node.reserving:
             node.rescore(self.policy)

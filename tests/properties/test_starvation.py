@@ -7,8 +7,7 @@ from math import inf
 
 import pytest
 
-from partition_worker.engine.passed_over import CHECK_EVERY_S, PASSED_OVER_DELAY_S
-from partition_worker.engine.state import Tuning
+from partition_worker.engine.state import CHECK_PASSED_OVER_EVERY_S, PASSED_OVER_DELAY_S, Tuning
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial
 
@@ -19,7 +18,7 @@ RUNS_MAX_S = 30
 BACKLOG = 8
 """Small asks that wait at any time, enough to take all that is freed in a second."""
 
-BOUND_S = PASSED_OVER_DELAY_S + CHECK_EVERY_S + RUNS_MAX_S + 1
+BOUND_S = PASSED_OVER_DELAY_S + CHECK_PASSED_OVER_EVERY_S + RUNS_MAX_S + 1
 """The large ask reserves a node at the first placement after the delay and the pause between two checks. The node is
 empty when all that runs on it has ended.
 """
