@@ -467,7 +467,7 @@ def run_fast_path(state: PartitionState, budget: int) -> int:
         return 0
     if state.swap_candidates.first(readiness.retry_round) is not None:
         return 0
-    batch, made = FastPathBatch(state), 0
+    batch, made, is_check_due = FastPathBatch(state), 0, passed_over.is_check_due(state)
     simple: dict[int, bool] = {}
     while made < budget and (application := _next_application(state)) is not None:
         if application.rank not in simple:
@@ -481,10 +481,10 @@ def run_fast_path(state: PartitionState, budget: int) -> int:
         node = state.nodes.first_fit(shape, application)
         if node is None:
             break
-        if passed_over.is_check_due(state):
-            batch.settle()
+        if is_check_due:  # always at the first one
             if passed_over.find_reservation(state, application, ask) is not None:
                 break  # the decision is made again, as one that is not simple
+            is_check_due = False
             state.readiness.passed_over_check_at = state.now + CHECK_PASSED_OVER_EVERY_S
         batch.place(application, ask, node)
         made += 1
