@@ -62,6 +62,7 @@ def _bind(state: PartitionState, application: Application, allocation: Allocatio
     state.allocations[allocation.key] = allocation
     state.changes.allocations[allocation.key] = None
     state.nodes.bind(application, allocation, node)
+    state.readiness.note_less_room(node, allocation.resources)
     if node.reservations:
         state.reservation_index.recheck_node(node)  # a reserved ask may have to preempt now
     state.record_node_event(node.node_id, event_codes.ADD, allocation)
@@ -134,6 +135,7 @@ def begin_swap(
     state.changes.allocations[ask.key] = state.changes.allocations[placeholder.key] = None
     if node.node_id != placeholder.node_id:
         state.nodes.bind(application, ask, node)
+        state.readiness.note_less_room(node, ask.resources)
         state.record_node_event(node.node_id, event_codes.ADD, ask)
 
 
@@ -168,6 +170,7 @@ def end_swap(state: PartitionState, application: Application, placeholder: Alloc
     state.record_application_event(event_codes.REMOVE, event_codes.REQUEST_CANCEL, placeholder)
     if placeholder.node_id != ask.node_id or not fits(ask.resources, placeholder.resources):
         _offer_freed(state, application)
+    state.readiness.note_victim()  # unlike the placeholder, the ask may be preempted
     return ask
 
 
@@ -194,6 +197,7 @@ def mark_preempted(state: PartitionState, application: Application, allocation: 
     state.changes.allocations[allocation.key] = None
     application.withdraw_placeholder(allocation)
     application.queue.add_to_total("preempting", allocation.resources)
+    state.readiness.note_victim()
 
 
 def end_wait_for_victims(state: PartitionState) -> bool:
@@ -262,6 +266,7 @@ def resize_allocation(
     state.readiness.touch_application(application)
     state.nodes.note_room(node)
     state.reservation_index.recheck_node(node)
+    state.readiness.note_less_room(node, delta)
     if any(amount < 0 for amount in delta.values()):
         state.readiness.reopen_limits(state.usage.account(application))
         state.readiness.retry_parked()

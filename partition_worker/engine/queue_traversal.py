@@ -297,7 +297,7 @@ class Attempt:
         """Park the group until its application may start, or until its user and group have room; victims may be sought
         then.
         """
-        self._wait(group)
+        self._wait(group, nodes_tried=False)
         self._wait_for_search(group)
 
     def _back_off(self) -> None:
@@ -325,7 +325,7 @@ class Attempt:
                 group.note_cause(wait_causes.find_queue_cause(self.leaf, amounts), state.now)
                 events.record_queue_room(state, ask, self.leaf, found=False)
                 group.attempted = True
-                self._wait(group)
+                self._wait(group, nodes_tried=False)
             return decision
         events.record_queue_room(state, ask, self.leaf, found=True)
         return self._on_required_node(group) if group.shape.required_node else self._on_any_node(group)
@@ -336,7 +336,7 @@ class Attempt:
         if not group.shape.required_node or group.kind.standing is Standing.RESERVED or ask.preemption_triggered:
             return None
         node = state.nodes.required_node(group.shape)
-        if node is None or node.has_room(amounts):
+        if node is None or node.has_room(amounts) or self._waits_for_others():
             return None
         victims = victim_choice.plan_required_node_victims(state.applications, self.leaf, node, ask)
         if not victims:
@@ -362,12 +362,17 @@ class Attempt:
         fits = node.has_room(group.shape.amounts) and nodes.is_accepted(group.shape, node)
         if fits and not any(one.for_required_node for one in node.reservations.values()):
             return Allocate(self.application, group.head, node)
-        may_at = self.application.reserves_anew_at + RESERVATION_DELAY_S
-        if may_at > self.state.now:
-            self._retry_by(may_at)
+        if self._waits_for_others():
             self._wait(group)
             return None
         return Reserve(self.application, group.head, node)
+
+    def _waits_for_others(self) -> bool:
+        """Whether other applications have nodes first, as a reservation of this one has just ended by its age."""
+        may_at = self.application.reserves_anew_at + RESERVATION_DELAY_S
+        if may_at > self.state.now:
+            self._retry_by(may_at)
+        return may_at > self.state.now
 
     def _on_any_node(self, group: AskGroup) -> AskDecision | None:
         if group.kind.standing is Standing.OPEN:
@@ -421,11 +426,15 @@ class Attempt:
     def _retry_by(self, at: float) -> None:
         self.progress.retry_at = min(self.progress.retry_at, at)
 
-    def _wait(self, group: AskGroup) -> bool:
+    def _wait(self, group: AskGroup, *, nodes_tried: bool = True) -> bool:
         """Park the group until a node has room, or may be reserved for it; return whether a node may be reserved: it
         has waited long enough, and its application has less than its share.
         """
+        counts = bool(self.leaf.policies.back_off_after) and not group.shape.required_node
+        to_count = counts and not nodes_tried
         if group.kind.standing is not Standing.OPEN:
+            if to_count:
+                self.progress.waits.append((group.shape, False, group.kind.priority, to_count))
             return False
         waits_since = max(group.head.created_ns / 1e9, self.application.reserves_anew_at)
         may_at = waits_since + self.state.tuning.reservation_delay_s
@@ -433,7 +442,7 @@ class Attempt:
         if not is_due:
             self._retry_by(may_at)
         may_reserve = is_due and not reservations.has_share(self.state, self.application)
-        self.progress.waits.append((group.shape, may_reserve, group.kind.priority))
+        self.progress.waits.append((group.shape, may_reserve, group.kind.priority, to_count))
         return may_reserve
 
 
@@ -529,6 +538,7 @@ class FastPathBatch:
         ask.node_id, ask.bound_ns = node.node_id, state.stamp_ns()
         state.changes.allocations[ask.key] = None
         state.nodes.bind(application, ask, node)
+        state.readiness.note_less_room(node, amount)
         state.running_allocations += 1
         application.allocations[ask.key] = ask
         used = self._used.get(application.rank)

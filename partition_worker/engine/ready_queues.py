@@ -21,10 +21,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
-from common.resources import is_positive, is_zero
+from common.messages import Resources
+from common.resources import fits, is_positive, is_zero, plus
 from common.wire import NEVER
 from partition_worker.engine.allocation import AskShape
 from partition_worker.engine.application import Application, AppState, find_queue_lack
+from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.nodes.nodes import Nodes
 from partition_worker.engine.predicates.results import WorkSpent
 from partition_worker.engine.queues.fair_share import descending_shares, path_key, queue_key, refresh_fair_maximum
@@ -101,6 +103,21 @@ class Readiness:
     def retry_parked(self) -> None:
         """Begin a retry round: something was freed, so parked applications may be worth another attempt."""
         self.retry_round += 1
+
+    def note_less_room(self, node: Node, amount: Resources) -> None:
+        """Retry asks that require a node if this amount, which was taken from it, has left them no room there: if
+        their queues are full as well, they may preempt now.
+        """
+        shapes = self.parked_queues.required_nodes.get(node.node_id)
+        if shapes:
+            before = plus(node.available, amount)
+            if any(fits(before, dict(shape.amounts)) and not node.has_room(shape.amounts) for shape in shapes):
+                self.retry_parked()
+
+    def note_victim(self) -> None:
+        """Retry asks that require a node after the choice of a victim: their queues may have room once it has left."""
+        if self.parked_queues.required_nodes:
+            self.retry_parked()
 
     def reopen_limits(self, account: UsageAccount) -> None:
         """Retry applications that wait for the user or group of this account: it uses less, or counts no longer."""
@@ -306,8 +323,8 @@ class Readiness:
             waits = self.parked_queues.waits.get(queue.rank, ())
             return any(
                 (shape.required_node or queue.has_room(shape.amounts))
-                and (self._has_node(shape, may) or self._nodes.reserved.may_have_room(shape.amounts))
-                for shape, may, _ in waits
+                and (to_count or self._has_node(shape, may) or self._nodes.reserved.may_have_room(shape.amounts))
+                for shape, may, _, to_count in waits
             )
         parked = self.unschedulable.get(queue.rank)
         buckets = () if parked is None else parked.buckets.values()
@@ -326,17 +343,19 @@ class Readiness:
         return False
 
     def _may_place_from(self, leaf: Queue, bucket: WaitBucket) -> bool:
-        """Whether queues and nodes have room for what a bucket waits for; the room of users and groups is not checked.
-        Without room there is none for the rest of the retry round.
+        """Whether queues and nodes have room for what a bucket waits for, or only queues if its asks wait to be counted
+        for a back-off; the room of users and groups is not checked. Without room there is none for the rest of the
+        retry round.
         """
         if bucket.failed_round == self.retry_round or bucket.place is None:
             return False
-        shape, may_reserve, priority, starts, *_ = bucket.key
+        shape, may_reserve, priority, to_count, starts, *_ = bucket.key
         may_start = not starts or leaf.has_opening()
         has_room = leaf.has_room(shape.amounts) or self._may_preempt_on_required_node(leaf, shape)
-        may_run = has_room and may_start
-        if may_run and (self._has_node(shape, may_reserve) or self._has_outranked_node(leaf, shape, priority)):
-            return True
+        if has_room and may_start:
+            has_node = to_count or self._has_node(shape, may_reserve)
+            if has_node or self._has_outranked_node(leaf, shape, priority):
+                return True
         bucket.failed_round = self.retry_round
         return False
 

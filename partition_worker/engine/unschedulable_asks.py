@@ -30,9 +30,10 @@ from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.sorted_items import Key, Order, Ranks
 from partition_worker.engine.user_limits import QueueUsage, UsageAccount
 
-Wait = tuple[AskShape, bool, int]
-"""The shape of asks that wait, whether a node to reserve will do, because they have waited long enough, and their
-priority: a node that is reserved for a lower one will do, too.
+Wait = tuple[AskShape, bool, int, bool]
+"""The shape of asks that wait, whether a node to reserve will do, because they have waited long enough, their priority
+(a node that is reserved for a lower one will do, too), and whether they wait to be counted for the back-off of their
+application: they lacked room in a queue, or for their user, so that no node was tried.
 """
 
 Searches = dict[tuple[AskShape, int], float]
@@ -69,6 +70,8 @@ class ParkedQueues:
         """The parked queues by the rank of their parent."""
         self.waits: defaultdict[int, Counter[Wait]] = defaultdict(Counter)
         """By the rank of a queue, the number of leaves below it with a bucket for each wait."""
+        self.required_nodes: dict[str, Counter[AskShape]] = {}
+        """By id, the nodes that waiting asks require, and the number of buckets for each shape of such asks."""
         self.checked_rounds: dict[int, int] = {}
         """By the rank of a queue, the last retry round in which no parked queue below it had anything to place."""
 
@@ -76,6 +79,9 @@ class ParkedQueues:
         """Count a new bucket of the leaf."""
         for level in leaf.ancestry():
             self.waits[level.rank][wait] += 1
+        shape = wait[0]
+        if shape.required_node:
+            self.required_nodes.setdefault(shape.required_node, Counter())[shape] += 1
 
     def remove_wait(self, leaf: Queue, wait: Wait) -> None:
         """Undo `add_wait`."""
@@ -86,6 +92,14 @@ class ParkedQueues:
                 del here[wait]
                 if not here:
                     del self.waits[level.rank]
+        shape = wait[0]
+        if shape.required_node:
+            shapes = self.required_nodes[shape.required_node]
+            shapes[shape] -= 1
+            if not shapes[shape]:
+                del shapes[shape]
+                if not shapes:
+                    del self.required_nodes[shape.required_node]
 
     def park(self, child: Queue, retry_round: int) -> None:
         """Park a queue below which nothing can be placed in this retry round, if its own maximum allows anything that
@@ -145,6 +159,8 @@ class BucketKey(NamedTuple):
     """As in `Wait`."""
     priority: int
     """Of the asks."""
+    to_count: bool
+    """As in `Wait`: as soon as only a node is missing, an attempt counts it, even if it places nothing."""
     starts: bool
     """Whether their queues have to let one more application run."""
     counts: bool
@@ -155,7 +171,7 @@ class BucketKey(NamedTuple):
     @property
     def wait(self) -> Wait:
         """The common wait of the asks."""
-        return self.shape, self.may_reserve, self.priority
+        return self.shape, self.may_reserve, self.priority, self.to_count
 
 
 class WaitBucket:
@@ -299,9 +315,8 @@ class UnschedulableAsks:
         counts = accepted and not account.counted and limited
         keys: dict[BucketKey, float | None] = {BucketKey(*wait, starts, counts): None for wait in waits}
         for (shape, priority), at in searches.items():
-            keys[
-                BucketKey(shape, may_reserve=False, priority=priority, starts=starts, counts=counts, is_search=True)
-            ] = at
+            wait: Wait = shape, False, priority, False
+            keys[BucketKey(*wait, starts, counts, is_search=True)] = at
         buckets = self.buckets_of[application.rank] = []
         for one, search_at in keys.items():
             is_new = search_at is None and one not in self.buckets
@@ -316,8 +331,9 @@ class UnschedulableAsks:
         if self.brought_back is not None and self.brought_back[0] == application.rank:
             reason = self.brought_back[1]
             tried = self.buckets.get(reason)
-            if tried is not None:  # the attempt failed, whatever the reason: no other one in this round
-                tried.failed_round = retry_round
+            if tried is not None:
+                if reason in keys or not reason.to_count:  # the attempt failed: no other one in this round
+                    tried.failed_round = retry_round
             elif keys.get(reason) == 0.0:  # no search was made, although it may be: the next one would not help either
                 self.searching[reason].failed_round = retry_round
             self.brought_back = None

@@ -54,6 +54,13 @@ class PlainAsk:
     reserved_at: float = 0.0
     reserved_rank: int = 0
     """Greater than that of every earlier reservation."""
+    rank: int = 0
+    """Among asks of the application with equal priority and creation time."""
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """Among the asks of its application; smaller is tried first."""
+        return -self.priority, self.created, self.rank
 
     @property
     def has_kept(self) -> bool:
@@ -90,6 +97,7 @@ class PlainApp:
     timeout: float = 900.0
     asks: list[PlainAsk] = field(default_factory=list)
     """In the order in which they are tried."""
+    insertions: int = 0
     allocations: list[PlainAsk] = field(default_factory=list)
     """In the order in which they began, placeholders too."""
     swapping: list[PlainAsk] = field(default_factory=list)
@@ -133,14 +141,11 @@ class PlainApp:
     def insert(self, ask: PlainAsk) -> None:
         """Priority descending, then time ascending; of equals behind them if they are last of all, else before them."""
 
-        def place(one: PlainAsk) -> tuple[int, int]:
-            return (-one.priority, one.created)
-
-        if not self.asks or place(self.asks[-1]) <= place(ask):
-            self.asks.append(ask)
-            return
-        index = next(index for index, one in enumerate(self.asks) if place(one) >= place(ask))
-        self.asks.insert(index, ask)
+        self.insertions += 1
+        equals = [index for index, one in enumerate(self.asks) if one.place[:2] == ask.place[:2]]
+        is_before = bool(equals) and equals[-1] != len(self.asks) - 1
+        ask.rank = -self.insertions if is_before else self.insertions
+        self.asks = sorted([*self.asks, ask], key=lambda one: one.place)
 
 
 @dataclass(eq=False)

@@ -292,7 +292,7 @@ class PlainScheduler(PlainUpdates):
     def _from_app(self, leaf: PlainQueue, app: PlainApp) -> Decision | None:
         enough, failed = _back_off_after(leaf), 0
         placed = [one for one in (*app.allocations, *app.swapping) if not one.recovered] if enough else []
-        for ask in sorted([*app.asks, *placed], key=lambda one: (-one.priority, one.created)) if placed else app.asks:
+        for ask in sorted([*app.asks, *placed], key=lambda one: one.place):
             if enough and failed >= enough:
                 app.back_off_until = self.now + _BACK_OFF_S
                 return None
@@ -328,6 +328,9 @@ class PlainScheduler(PlainUpdates):
         if node is None or ask.reserved or ask.triggered:
             return None
         if fits(node.available, ask.resources) or not node.could_take(ask) or node.name in ask.forbidden:
+            return None
+        assert ask.app is not None
+        if self.now < ask.app.reserves_anew_at + RESERVE_AFTER_S:
             return None
         victims = self._victims(node, ask)
         return Decision("preempt", ask.key, node.name, tuple(one.key for one in victims)) if victims else None

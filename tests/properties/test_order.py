@@ -57,8 +57,10 @@ class Duel:
         self.last: Command | float | None = None
 
     def play(self) -> None:
-        for step in [*self.workload.start(), *(self.workload.next_step() for _ in range(STEPS))]:
+        for step in self.workload.start():
             self.step(step)
+        for _ in range(STEPS):  # each is made after the decisions before it, as it may confirm what they asked for
+            self.step(self.workload.next_step())
         check(self.partition)
 
     def step(self, step: Command | float) -> None:

@@ -74,6 +74,25 @@ def test_each_pause_is_followed_by_an_attempt_and_another_pause() -> None:
     assert one.placed() == ["other on n1"]
 
 
+@pytest.mark.parametrize("queues", [f"{OFF_AFTER_2} max=memory:10", f"{OFF_AFTER_2} limit.user.bob=memory:10"])
+def test_asks_count_as_soon_as_queue_and_user_have_room_and_no_node_has(queues: str) -> None:
+    one = backing_off("small memory=1", queues=queues)
+    one.does(asks("app-1 a memory=9 priority=9", "app-1 b memory=9 priority=9"))
+    assert one.app("app-1").back_off_until == 0
+    one.does(released("app-2 other"))
+    assert one.app("app-1").back_off_until == one.now + 60
+
+
+def test_every_application_counts_its_asks_as_soon_as_their_queue_has_room() -> None:
+    both = "root.a application.unschedasks.backoff=1 max=memory:9"
+    one = Trial(both).does(nodes("n1 memory=5", "n2 memory=5"), apps("app-1 root.a", "app-2 root.a"))
+    one.does(asks("app-1 run memory=1", "app-2 held memory=1"))
+    one.does(asks("app-1 a memory=8 priority=1", "app-2 b memory=8 priority=1"))
+    assert [one.app(name).back_off_until for name in ("app-1", "app-2")] == [0, 0]
+    one.does(released("app-1 run"))
+    assert one.app("app-2").back_off_until == one.now + 30, "its allocation comes after the ask"
+
+
 def test_asks_that_are_alike_count_one_by_one() -> None:
     one = backing_off("a memory=9 priority=9", "b memory=9 priority=9", "c memory=8 priority=9", "small memory=1")
     assert one.placed() == ["other on n1"]

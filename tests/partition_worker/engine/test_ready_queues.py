@@ -103,7 +103,7 @@ def test_whoever_was_brought_back_and_is_set_aside_again_waits_for_the_next_reli
     application = readiness.next_application(leaf)
     assert application is one.app("app-1")
     account, shape = one.partition.usage.account(application), application.requests["a1"].shape
-    readiness.park_application(application, account, [(shape, False, 0)], {})
+    readiness.park_application(application, account, [(shape, False, 0, False)], {})
     assert readiness.next_application(leaf) is None
     readiness.retry_parked()
     assert readiness.next_application(leaf) is application

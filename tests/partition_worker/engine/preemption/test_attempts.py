@@ -353,6 +353,16 @@ def test_an_ask_that_requires_a_node_preempts_there_although_the_cluster_has_no_
     assert one.placed() == ["d1 on n1", "late on n2"]
 
 
+def test_an_ask_in_a_full_queue_leaves_its_required_node_to_others_before_it_preempts_there_again() -> None:
+    one = Trial("root.a max=memory:10; root.b")
+    one.partition.tuning = Tuning(reservation_max_s=60)
+    one.does(nodes("n1 memory=11"), apps("a root.a", "b root.b"))
+    one.does(asks("a a1 memory=6 victim on=n1", "b b1 memory=5 on=n1"), asks("a d1 memory=5 required=n1"))
+    assert going(one) == ["a1"]
+    assert going(one.waits(60)) == [], "a1 has not left, and the reservation has ended"
+    assert going(one.waits(2)) == ["b1"]
+
+
 def test_victims_below_a_queue_without_room_come_first_if_the_others_do_not_make_room_in_it() -> None:
     """The newest are in another queue."""
     one = Trial(SHARED_QUEUES).does(nodes("n1 memory=16"), apps("a root.p.a", "d root.p.d", "z root.z"))
