@@ -229,7 +229,7 @@ class PlainScheduler(PlainUpdates):
 
     def _for_passed_over(self, placed: PlainAsk) -> Decision | None:
         assert placed.app is not None
-        taken = placed.app.queue.path_up()
+        taken = tuple(placed.app.queue.path_up())
         for ask in self.passed_over:
             assert ask.app is not None
             if not any(queue in taken for queue in self._full_queues(ask.app.queue, ask)) or not self._may_fit(ask):
