@@ -66,7 +66,7 @@ class Lane:
             _say(f"known {name}: {'; '.join(outcome.reasons)}" if outcome.reasons else f"ok    {name}")
             return
         if not self.is_steady(steps, outcome.reference):
-            _say(f"--    {name}: the reference does not say the same each time")
+            _say(f"--    {name}: the reference does not say the same each time:{_listed(outcome.differences)}")
             return
         again = self.played(steps)
         if not again.differences:
