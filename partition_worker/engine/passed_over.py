@@ -19,6 +19,7 @@ from math import inf
 from partition_worker.engine import reservations
 from partition_worker.engine.allocation import Allocation, AskGroup, AskShape, GroupKey, Standing, place_of
 from partition_worker.engine.application import Application
+from partition_worker.engine.predicates.results import WorkSpent
 from partition_worker.engine.queues.fair_share import path_key
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.ready_queues import application_key
@@ -28,7 +29,7 @@ from partition_worker.engine.unschedulable_asks import WaitBucket
 
 
 def is_check_due(state: PartitionState) -> bool:
-    """Whether the next allocation is compared with the asks that wait for room in the cluster."""
+    """Whether the next ask that is placed is compared with those that it passes over."""
     is_time = state.now >= state.readiness.passed_over_check_at
     return is_time and not state.reservation_index.shares and state.tuning.reservation_delay_s < inf
 
@@ -39,7 +40,11 @@ def find_reservation(state: PartitionState, application: Application, ask: Alloc
     """
     found = list(_find_due(state, application, ask))
     for _, other, group in sorted(found, key=lambda one: one[0]):
-        node = state.nodes.best_to_reserve(group.shape)
+        state.nodes.predicates.table.subject = group
+        try:
+            node = state.nodes.best_to_reserve(group.shape)
+        except WorkSpent:  # the next check tries again
+            continue
         if node is not None:
             return Reserve(other, group.head, node, keeps=True)
     return None
