@@ -179,15 +179,15 @@ def _reclaims_reserved_node(moment: Moment) -> bool:
 
 
 def _is_covered(moment: Moment, key: str) -> bool:
-    """Whether what remains of the guarantee of its queue covers a waiting ask."""
-    remaining = moment.remaining(moment.theirs, moment.leaf(key))
+    """Whether what remains of the guarantee of its queue covers an ask."""
+    remaining = moment.remaining_for(key)
     return remaining is not None and all(remaining.get(kind, n) >= n for kind, n in moment.amounts(key).items())
 
 
 def _reclaims(moment: Moment, key: str) -> bool:
-    """Whether an ask that waits in the reference may preempt others, and is within its guarantee."""
-    may_preempt = moment.asks[key].get("preemptOther", False)
-    return may_preempt and key not in moment.theirs.running and _is_covered(moment, key)
+    """Whether an ask may preempt others, and is within its guarantee."""
+    may_preempt: bool = moment.asks[key].get("preemptOther", False)
+    return may_preempt and _is_covered(moment, key)
 
 
 def _victims_of(moment: Moment, key: str, node: str) -> list[str]:
@@ -205,8 +205,7 @@ def _frees_required_node(moment: Moment) -> bool:
         and any(key not in side.reserved | side.running and moment.lacks_room(key, side) for side in moment.sides)
         and bool(victims := _victims_of(moment, key, node))
         and all(moment.priority(victim) <= moment.priority(key) for victim in victims)
-        for key, node in (moment.mine.reserved | moment.mine.running).items()
-        if key in moment.asks
+        for key, node in moment.gained_or_lost().items()
     )
 
 
@@ -222,7 +221,7 @@ def _ends_search(moment: Moment, key: str, node: str) -> bool:
     """Whether some candidate on the node is larger than what remains of the guarantee of an ask after the candidates
     before it, which do not make enough room. The newest are first, after class.
     """
-    left = Counter(moment.remaining(moment.theirs, moment.leaf(key)) or {})
+    left = Counter(moment.remaining_for(key) or {})
     free = Counter(moment.theirs.free[node])
     for candidate in moment.candidates(key, node):
         amounts = moment.amounts(candidate)

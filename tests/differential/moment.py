@@ -138,6 +138,15 @@ class Moment:
         reserved = {key: node for key, node in self.mine.reserved.items() if theirs.get(key) != node}
         return {key: node for key, node in (reserved | running).items() if key in self.asks}
 
+    def gained_or_lost(self) -> dict[str, str]:
+        """The nodes of all asks that this system placed, or reserved them for, and the required nodes of the asks that
+        only this system placed and that are gone, for example with their node.
+        """
+        left = [one.partition(" ")[0] for one in self.mine.released - self.theirs.released]
+        required = {key: self.required_node(key) for key in left if key in self.asks}
+        lost = {key: node for key, node in required.items() if node is not None}
+        return lost | {k: n for k, n in (self.mine.reserved | self.mine.running).items() if k in self.asks}
+
     def candidates(self, key: str, node: str) -> list[str]:
         """The allocations on a node of the reference that an ask may preempt, in the order in which they are tried."""
         there = [one for one, other in self.theirs.running.items() if other == node and one in self.asks]
@@ -169,6 +178,12 @@ class Moment:
                 used = side.allocated.get(path, {})
                 return {kind: int(amount) - used.get(kind, 0) for kind, amount in guaranteed.items()}
         return None
+
+    def remaining_for(self, key: str) -> dict[str, int] | None:
+        """What remains of a guarantee in the reference for an ask, which it may have placed on another node."""
+        remaining = self.remaining(self.theirs, self.leaf(key))
+        own = self.amounts(key) if key in self.theirs.running else {}
+        return None if remaining is None else {kind: n + own.get(kind, 0) for kind, n in remaining.items()}
 
 
 def moment_of(steps: list[Item], number: int, theirs: Json, mine: Json) -> Moment | None:

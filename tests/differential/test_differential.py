@@ -187,6 +187,15 @@ def test_a_guarantee_may_be_reclaimed_although_a_candidate_is_larger_than_it(lar
     assert reasons(steps, theirs, mine) == expected * may_differ
 
 
+def test_an_ask_may_preempt_on_its_node_and_go_with_it() -> None:
+    required = asked("poor-3", 11, tags={"yunikorn.apache.org/requiredNode": "n"})
+    steps = [*trace(RICH, required), {"settle": {}}]
+    before, theirs, mine = record(10, 0, "rich-1"), record(0, 0, ""), record(0, 0, "", preempted="rich-1")
+    assert not reasons(steps, before + theirs, before + mine)
+    mine[0]["rms"]["rm-1"]["released"].append("poor-3 STOPPED_BY_RM")
+    assert reasons(steps, before + theirs, before + mine)
+
+
 @pytest.mark.parametrize(("used", "may_differ"), [(17, True), (4, False)])
 def test_smaller_victims_may_be_preempted_in_queues_beyond_their_guarantee(used: int, may_differ: bool) -> None:
     steps = trace(asked("rich-2", 3), asked("poor-3", 5, preemptOther=True))
