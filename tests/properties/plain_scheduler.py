@@ -164,7 +164,7 @@ class PlainScheduler(PlainUpdates):
             return (sort, one.priority, -one.created, sum(one.resources.values()))
 
         def covers(amount: Resources) -> bool:
-            return all(amount.get(kind, 0) >= ask.resources.get(kind, 0) for kind in {**amount, **ask.resources})
+            return fits(amount, ask.resources)
 
         def enough(taken: list[PlainAsk]) -> bool:
             return covers(summed([node.available, *(one.resources for one in taken)]))

@@ -32,16 +32,14 @@ def _missed(state: PartitionState, application: Application) -> Iterator[str]:
         return
     for ask, placeholder in replaceable(application):
         yield f"{ask} and placeholder {placeholder} have to do with each other"
-    if not application.queue.leaf or not _may_run(state, application):
+    if not application.queue.leaf or not may_run(state, application):
         return  # it was a leaf when the application came; or too many others run
     for ask in application.requests.values():
         if waits_for_placeholder(application, ask) or not has_quota(state, application, ask):
             continue
         if not ask.reserved and state.now < application.back_off_until:
             continue
-        nodes = [
-            node for node in state.nodes if _is_open(state, node, ask) and state.nodes.is_accepted(ask.shape, node)
-        ]
+        nodes = [node for node in state.nodes if is_open(state, node, ask) and state.nodes.is_accepted(ask.shape, node)]
         free = [node for node in nodes if not node.reservations or ask.shape.required_node]
         if any(fits(node.available, ask.resources) for node in nodes):
             yield f"{ask.key} could be placed"
@@ -49,7 +47,7 @@ def _missed(state: PartitionState, application: Application) -> Iterator[str]:
             yield f"a node could be reserved for {ask.key}"
 
 
-def _may_run(state: PartitionState, application: Application) -> bool:
+def may_run(state: PartitionState, application: Application) -> bool:
     if application.state is not AppState.ACCEPTED:
         return True
     return not any(is_full(state, level, application) for level in application.queue.ancestry()) and not any(
@@ -66,16 +64,16 @@ def has_quota(state: PartitionState, application: Application, ask: Allocation) 
     )
 
 
-def _is_open(state: PartitionState, node: Node, ask: Allocation) -> bool:
+def is_open(state: PartitionState, node: Node, ask: Allocation) -> bool:
     """Whether the ask may be placed on this node as soon as it has room."""
     if ask.reserved and state.applications[ask.application_id].reservations[ask.key].node is node:
         return True
     others = list(node.reservations.values())
     if ask.shape.required_node:
-        free = not any(one.keeps or one.for_required_node for one in others)
+        free = not any(one.after_preemption or one.for_required_node for one in others)
         return free and ask.shape.required_node == node.node_id
     is_open = node.schedulable and node.node_id not in state.nodes.cordons
-    return is_open and all(not one.keeps and outranks(state, ask, one.ask) for one in others)
+    return is_open and all(not one.after_preemption and outranks(state, ask, one.ask) for one in others)
 
 
 def outranks(state: PartitionState, ask: Allocation, other: Allocation) -> bool:
@@ -93,7 +91,8 @@ def outranks(state: PartitionState, ask: Allocation, other: Allocation) -> bool:
 
 def _has_share(state: PartitionState, application: Application) -> bool:
     """Whether a quarter of the nodes is reserved for the application."""
-    counted = [one for one in application.reservations.values() if not one.keeps and not one.ask.shape.required_node]
+    reserved = application.reservations.values()
+    counted = [one for one in reserved if not one.after_preemption and not one.ask.shape.required_node]
     return len(counted) >= max(1, len(state.nodes) // 4)
 
 

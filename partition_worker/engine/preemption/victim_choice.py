@@ -418,11 +418,11 @@ def plan_required_node_victims(
     chosen: list[Allocation] = []
     total: Resources = {}
     for one in candidates:
-        if covers(total, wanted) and covers(plus(total, node.available), wanted):
+        if covers(total, wanted) and fits(plus(total, node.available), wanted):
             break
         chosen.append(one)
         add_to(total, one.resources)
-    if not covers(plus(total, node.available), wanted):
+    if not fits(plus(total, node.available), wanted):
         return []
     lack = find_queue_lack(applications, leaf, amounts, chosen)
     if lack is None:
@@ -432,7 +432,7 @@ def plan_required_node_victims(
         chosen = candidates[:number]
         total = total_of(one.resources for one in chosen)
         is_covered = covers(total, wanted) or number == len(candidates)
-        makes_room = covers(plus(total, node.available), wanted)
+        makes_room = fits(plus(total, node.available), wanted)
         if is_covered and makes_room and find_queue_lack(applications, leaf, amounts, chosen) is None:
             return chosen
     return []

@@ -593,11 +593,10 @@ def test_nobody_goes_if_all_are_not_enough() -> None:
     assert found(trial, "memory=7") == []
 
 
-def test_nobody_goes_where_a_type_is_short_that_the_ask_does_not_even_name() -> None:
-    """As in YuniKorn: the node has less than nothing of it."""
+def test_a_type_that_the_ask_does_not_name_protects_nothing_if_the_node_is_overcommitted_in_it() -> None:
     trial = cluster(REQUIRED_NODE_QUEUES, "n1 memory=3 gpu=1", "root.a r1 n1 memory=3")
     trial.takes(foreign("f1 n1 gpu=2"))
-    assert found(trial, "memory=3") == []
+    assert found(trial, "memory=3") == ["r1"]
 
 
 @pytest.mark.tampers

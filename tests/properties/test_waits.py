@@ -1,0 +1,43 @@
+"""After a random session, everything that fits and may run is running, and every guarantee and quota that can be
+reclaimed is; what still waits has a reason that `explain` names, and that is true.
+
+PROPERTIES=long plays 3,000 sessions, in about ten minutes.
+"""
+
+import os
+from collections import Counter
+
+from tests.properties.plain_waits import Judge
+from tests.properties.sessions import Session, generate
+
+SESSIONS = 3000 if os.environ.get("PROPERTIES") == "long" else 25
+REST_S = 2000.0
+LATER_S = 130.0
+"""More than each wait that may have begun shortly before the end, such as the minute between looks at a quota."""
+
+
+def judge(session: Session) -> list[str]:
+    """What should have happened; what just had no time to happen does not count."""
+    session.rest(REST_S)
+    found = Judge(session.trial.partition, session.trial.now).complaints()
+    if not found:
+        return []
+    session.rest(LATER_S)
+    later = set(Judge(session.trial.partition, session.trial.now).complaints())
+    return [text for text in found if text in later]
+
+
+def test_what_waits_after_a_session_waits_with_a_reason() -> None:
+    failures: list[str] = []
+    seen: Counter[str] = Counter()
+    for seed in range(SESSIONS):
+        session = generate(seed)
+        lines = list(session.lines)
+        found = judge(session)
+        state = session.trial.partition
+        seen["waiting"] += any(one.requests for one in state.applications.values())
+        seen.update({one.reason for one in state.preemptions.entries})
+        if found:
+            failures.append("\n".join([f"seed {seed}, {REST_S:.0f} s after", *lines, "----", *found]))
+    assert not failures, f"{len(failures)} of {SESSIONS} sessions\n\n" + "\n\n".join(failures[:3])
+    assert min(seen[kind] for kind in ("waiting", "guaranteed", "required-node", "quota")) > SESSIONS / 30, seen
