@@ -104,6 +104,10 @@ class ConfigChanges:
         self._state = state
         self._persistence = persistence
         self._in_progress: dict[str, ConfigChange] = {}
+        self._ended: dict[int, control_messages.ConfigVersion] = {}
+        """Versions that are being recorded of RMs that have ended since, by the number of the write. An RM has one at
+        most.
+        """
 
     @property
     def deadline(self) -> float:
@@ -220,6 +224,21 @@ class ConfigChanges:
             self._state.versions.add_version(change.target.rm, change.version)
         del self._in_progress[change.target.rm]
         return change.apply(self._state, now)
+
+    def end(self, change: ConfigChange, refusal: ChangeRefused) -> list[Outgoing]:
+        """Abort the change of an RM that ends. If its version is being recorded, it counts as the latest, as it does
+        after a restart: it is in force when the RM registers again with the same configuration of its own.
+        """
+        if change.recording and change.version is not None:
+            self._ended[change.recording] = change.version
+            self._state.versions.add_version(change.target.rm, change.version)
+        return self.abort(change, refusal, "ended")
+
+    def settle_ended(self, rm: str, recorded: control_messages.Recorded) -> None:
+        """Withdraw the version of an RM that has ended if it could not be recorded."""
+        version = self._ended.pop(recorded.number, None)
+        if version is not None and recorded.problem:
+            self._state.versions.withdraw_version(rm, version.number)
 
     def expire(self, now: float) -> list[Outgoing]:
         """Abort the roll-outs that have timed out."""

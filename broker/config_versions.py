@@ -145,6 +145,14 @@ class ConfigVersions:
         self._sizes[rm] = history.measure()
         self.may_exceed = True
 
+    def withdraw_version(self, rm: str, number: int) -> None:
+        """Undo `add_version`, as the version did not become durable after all."""
+        history = self._histories[rm]
+        history.entries = [one for one in history.entries if one.number != number]
+        self._sizes[rm] = history.measure()
+        if not history.entries:
+            del self._histories[rm], self._sizes[rm]
+
     def rebase(self, rm: str, base: str) -> bool:
         """Set the base of the latest version to the owner's present text; whether that is a change."""
         entries = self.history(rm).entries

@@ -322,7 +322,7 @@ def _end_session(state: BrokerState, changes: ConfigChanges, rm: str) -> list[Ou
     change, sends = changes.find(rm), []
     if change is not None:
         refusal = ChangeRefused(HTTPStatus.NOT_FOUND, f"RM {rm!r} has just ended, try again", code="busy")
-        sends = changes.abort(change, refusal, "ended")
+        sends = changes.end(change, refusal)
     state.registry.remove_rm(rm)
     state.versions.may_exceed = True
     state.counters.failed_nodes.pop(rm, None)

@@ -223,6 +223,7 @@ class BrokerMachine:
         change = self._changes.find(rm)
         if change is not None and change.recording == recorded.number:
             return self._changes.complete(change, recorded, now)
+        self._changes.settle_ended(rm, recorded)
         if recorded.problem:
             self._persistence.schedule_retry(rm)
         return []

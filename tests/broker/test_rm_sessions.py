@@ -485,6 +485,19 @@ def test_one_that_leaves_while_its_configuration_is_recorded_is_gone_all_the_sam
     assert bench.broker.registry.sessions == {}
 
 
+@pytest.mark.parametrize(("problem", "numbers"), [("", [1, 2]), ("disk full", [1])])
+def test_a_configuration_that_was_being_recorded_when_its_rm_left_counts_if_it_is_durable(
+    problem: str, numbers: list[int]
+) -> None:
+    bench = registered()
+    [record] = bench.yes(bench.change(ONE_QUEUE.replace("batch", "other"))[0])
+    leave(bench)
+    bench.disk_problem = problem
+    bench.recorded([record])
+    bench.disk_problem = ""
+    assert [one.number for one in bench.broker.state.versions.history(RM).entries] == numbers
+
+
 def test_one_that_leaves_while_its_next_session_registers_has_that_try_again() -> None:
     bench = registered()
     bench.call(session="session-2")
