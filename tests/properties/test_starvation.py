@@ -11,7 +11,7 @@ from partition_worker.engine.state import CHECK_PASSED_OVER_EVERY_S, PASSED_OVER
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial
 
-CLUSTERS = 1000 if os.environ.get("PROPERTIES") == "long" else 3
+CLUSTERS = 1000 if os.environ.get("PROPERTIES") == "long" else 2
 RUNS_MAX_S = 30
 """How long a small allocation runs at most, in seconds."""
 
@@ -83,11 +83,11 @@ def start_of_large(seed: int, layout: str, tuning: Tuning, seconds: int) -> int 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("seed", range(CLUSTERS))
 def test_a_large_ask_starts_among_small_ones_that_take_all_that_is_freed(seed: int, layout: str) -> None:
-    started = start_of_large(seed, layout, Tuning(), 300)
+    started = start_of_large(seed, layout, Tuning(), 150)
     assert started is not None, "it never starts"
     assert started <= BOUND_S
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_without_reservations_the_small_ones_starve_it(layout: str) -> None:
-    assert start_of_large(0, layout, Tuning(reservation_delay_s=inf), 300) is None
+    assert start_of_large(0, layout, Tuning(reservation_delay_s=inf), 150) is None
