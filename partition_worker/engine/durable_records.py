@@ -309,7 +309,7 @@ class PreemptionRecord(Record, frozen=True, tag="Preemption"):
 
     @property
     def identity(self) -> str:
-        return f"{self.at} {self.queue} {self.ask_key}"
+        return f"{self.at} {self.queue} {self.ask_key} {self.victims[0].key}"  # an ask may preempt twice at one time
 
 
 class VictimRecord(Struct, frozen=True):

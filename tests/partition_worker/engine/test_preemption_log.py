@@ -55,6 +55,14 @@ def test_an_entry_says_who_for_whom_and_what_was_lost() -> None:
     )
 
 
+def test_two_preemptions_for_one_ask_at_the_same_time_are_two_records() -> None:
+    trial = cluster(QUEUES, *PARTS)
+    ask, ledger = question(trial, "root.b ask memory=2"), trial.partition.preemptions
+    for victim in trial.app("root.a").allocations.values():
+        ledger.record(trial.now, ask, trial.node("n1"), [victim])
+    assert len({entry.identity for entry in ledger.entries}) == 2
+
+
 def test_the_queue_that_lost_takes_something_back_after_its_preemption_delay() -> None:
     trial = cluster(QUEUES, *PARTS)
     ledger, loser, winner = taken(trial), trial.queue("root.a"), trial.queue("root.b")
