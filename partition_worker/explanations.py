@@ -38,7 +38,6 @@ from partition_worker.placement_views import build_placement_view
 from partition_worker.redaction import Right, Visibility
 
 OK: Final = 200
-HIDDEN_ASK: Final = "an ask that you may not see"
 
 
 def answer_explanation(partition: Partition, query: Query, now: float, stalls: Sequence[Reason] = ()) -> Answer:
@@ -214,7 +213,7 @@ class Redactor:
         """The words for each hidden ask that holds a node, and others for them: any text may name such an ask."""
         asks = (reservation.ask for reservation in self._partition.reservation_index.by_rank.values())
         return {
-            f"{describe_ask(ask.key, ask.application_id)},": f"{HIDDEN_ASK},"
+            f"{describe_ask(ask.key, ask.application_id)},": "an ask that you may not see,"
             for ask in asks
             if not self._visible.shows_application_id(ask.application_id)
         }
@@ -239,8 +238,7 @@ class Redactor:
         """Remove the names of the ask and its application, if that is hidden."""
         if self._visible.shows_application_id(one.application):
             return one
-        text = one.text.replace(describe_ask(one.ask, one.application), HIDDEN_ASK, 1)
-        return replace(one, application="", ask="", text=text)
+        return replace(one, application="", ask="", text=_replace_texts(one.text, self._hidden_asks))
 
     def _redact_ahead(self, ahead: Iterable[AheadView]) -> list[AheadView]:
         """Keep queues and applications that are visible; count the others."""
