@@ -261,6 +261,8 @@ class Placement:
     def _find_removal_problem(self, host: Host) -> str:
         """Why a host cannot be removed now; empty if it can."""
         if not host.is_lost:
+            if host.is_cut_off:  # and shown as lost: a host that was killed misses its renewal before its heartbeats
+                return f"host {host.name} does not reach the store, but sent a heartbeat lately: stop it, or try again"
             return f"host {host.name} runs: drain it and stop it first"
         if any(host.name in (slot.host, slot.worker_host) for slot in self._registry.slots.values()):
             return f"no other host has taken the partitions of host {host.name} yet: start one, or undrain one"

@@ -167,6 +167,18 @@ def test_a_host_that_runs_or_still_has_partitions_is_not_removed() -> None:
     assert bench.ask(remove) == (404, "there is no host 'b'; there are: a")
 
 
+def test_a_host_that_does_not_reach_the_store_is_removed_once_it_is_silent() -> None:
+    bench = cluster(4, 4)
+    bench.kill_host("b")
+    bench.state.hosts.mark_cut_off(["b"])  # as a killed host misses its renewal before it is silent for long
+    assert [one.state for one in bench.view().hosts] == ["ready", "lost"]
+    remove = ChangeHosts(action="remove", host="b")
+    text = "host b does not reach the store, but sent a heartbeat lately: stop it, or try again"
+    assert bench.ask(remove) == (409, text)
+    bench.wait(LEASE_S + 3)
+    assert bench.ask(remove)[0] == 200
+
+
 # Planned moves --------------------------------------------------------------------------------------------------------
 
 
