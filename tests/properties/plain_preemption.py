@@ -289,7 +289,7 @@ class Plain:
         queue, missing = lacking
         others = self.sorted([v for v in candidates if v not in victims and self.is_below(v, queue)])
         more = self.small_ones(missing, others, victims)
-        if within and all(n <= self.wanted[t] for t, n in missing.items()):
+        if within:
             more = self.larger_ones(missing, others, victims) or more
         return victims + more if more else []
 
@@ -319,7 +319,7 @@ class Plain:
                 continue
             queues[self.path_of(v)].change(v.resources, -1)
             room = remaining(queues[self.leaf.path])
-            if room is None or not fit_actual(room, {t: v.resources.get(t, 0) for t in missing}):
+            if room is None or not fit_actual(room, {t: v.resources[t] for t in missing if v.resources.get(t)}):
                 queues[self.path_of(v)].change(v.resources, +1)
                 large.append(v)
             else:

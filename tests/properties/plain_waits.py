@@ -11,7 +11,7 @@ from itertools import combinations
 
 from common.messages import Resources
 from common.reasons import Reason
-from common.resources import total_of
+from common.resources import minus, total_of
 from common.rest_explain import CheckView
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
@@ -21,6 +21,7 @@ from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.queue import Queue
 from tests.properties.plain_quota import LEAVES_WITHIN_S, PlainQuota, exceeds_maximum
 from tests.properties.searching import (
+    RESERVES_AT_MOST_S,
     bounds,
     everything_below,
     fits,
@@ -33,10 +34,20 @@ from tests.properties.searching import (
     waits_for_placeholder,
 )
 
-RESERVES_AT_MOST_S = 7200.0
 SEARCHES_EVERY_S = 15.0
 VICTIMS_MAX = 3
 """Victims on a node that are tried together."""
+
+PERMANENT = frozenset(
+    (
+        *(Reason.QUEUE_MAXIMUM, Reason.CLUSTER_FULL, Reason.USER_LIMIT, Reason.GROUP_LIMIT, Reason.QUEUE_NOT_LEAF),
+        *(Reason.QUEUE_APPLICATION_LIMIT, Reason.USER_APPLICATION_LIMIT, Reason.GROUP_APPLICATION_LIMIT),
+        *(Reason.NO_NODE_FITS, Reason.REQUIRED_NODE_MISSING, Reason.REQUIRED_NODE_REFUSES),
+        Reason.REQUIRED_NODE_TOO_SMALL,
+    )
+)
+"""Why an ask may wait for ever where nothing runs: it is larger than a maximum or each node, or its application waits
+for another one that has only such asks."""
 
 
 class Judge:
@@ -49,6 +60,25 @@ class Judge:
         if self.state.tree.root.maximum is None:
             return []  # without nodes
         return [*missed(self.state), *self._of_queues(), *self._of_reservations(), *self._of_asks()]
+
+    def never_end(self) -> list[str]:
+        """What waits for ever, once all that ran has ended."""
+        every = self.state.applications.values()
+        running = [f"{key} still runs" for application in every for key in application.allocations]
+        waiting = [(one, ask) for one in every for ask in one.requests.values() if not self._waits_for_ever(one, ask)]
+        explained = [(ask.key, explain_ask(self.state, one, ask, self.now).summary) for one, ask in waiting]
+        return running + [f"{key} still waits, although nothing runs: {summary}" for key, summary in explained]
+
+    def _waits_for_ever(self, application: Application, ask: Allocation) -> bool:
+        """Whether an ask may wait for ever where nothing runs."""
+        code = explain_ask(self.state, application, ask, self.now).stopped_by
+        if code == Reason.RESERVED_NODE_FULL:  # what others have on the node ends as well, as far as we know
+            node = application.reservations[ask.key].node
+            return not fits(minus(node.capacity, node.occupied), ask.resources)
+        if code == Reason.GANG_PLACEHOLDER:
+            placeholders = [one for one in application.requests.values() if one.placeholder]
+            return any(self._waits_for_ever(application, o) for o in placeholders if o.task_group == ask.task_group)
+        return code in PERMANENT
 
     def _of_asks(self) -> Iterator[str]:
         for application in self.state.applications.values():
@@ -116,7 +146,7 @@ class Judge:
         since = ask.created_ns / 1e9 + leaf.policies.preemption_delay_s + SEARCHES_EVERY_S
         if not (ask.may_preempt and self.state.config.preemption.is_enabled and since < self.now):
             return []
-        if not self._is_below_guarantee(leaf, ask) or self._is_overcommitted(leaf, ask):
+        if not self._is_below_guarantee(leaf, ask):
             return []
         candidates = [one for one in self._running() if self._may_be_preempted(leaf, ask, one)]
         for node in self.state.nodes:
@@ -152,13 +182,6 @@ class Judge:
         levels = [(level.guaranteed, self._used(level)) for level in leaf.ancestry() if level.guaranteed]
         return any(least.keys() & wanted for least, _ in levels) and all(
             used.get(kind, 0) + wanted.get(kind, 0) <= most for least, used in levels for kind, most in least.items()
-        )
-
-    def _is_overcommitted(self, leaf: Queue, ask: Allocation) -> bool:
-        """Whether a queue or the cluster has more than its maximum; larger victims are not chosen to mend that."""
-        levels = [(self._used(level), self._maximum(level)) for level in leaf.ancestry()]
-        return any(
-            used.get(kind, 0) > most.get(kind, used.get(kind, 0)) for used, most in levels for kind in ask.resources
         )
 
     def _may_be_preempted(self, leaf: Queue, ask: Allocation, one: Allocation) -> bool:

@@ -18,6 +18,7 @@ from partition_worker.engine.state import PartitionState
 from partition_worker.engine.user_limits import Allowance, QueueLimits, group_of, limits_of
 
 RESERVE_AFTER_S = 2.0
+RESERVES_AT_MOST_S = 7200.0
 
 
 def missed(state: PartitionState) -> list[str]:

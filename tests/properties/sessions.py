@@ -3,6 +3,7 @@
 session = generate(seed)      plays it, and has its lines
 replay(session.lines)         plays the same lines again, for a failure that is shortened line by line
 session.rest(2000)            lets time pass without further events
+session.finish()              ends all that runs, and what starts then, until nothing runs
 """
 
 import random
@@ -14,11 +15,16 @@ from common.rm_messages import PREEMPTED_BY_SCHEDULER, AllocationRelease
 from partition_worker.engine.administration import NotDone
 from partition_worker.engine.state import Effect
 from tests.builders import COMMANDS, PROVIDED_CREATE, words
+from tests.properties.searching import RESERVES_AT_MOST_S
 from tests.properties.workload import LEAVES, TREES, WHO, Line, Livelier, confirmation_of, line
 from tests.trial import Trial
 
 STEPS = 60
 CONFIRMS_WITHIN_S = 5.0
+FINISHES_AFTER_S = 150.0
+"""How long what has started runs: longer than each pause of an ask, such as the back-off of its application."""
+ROUNDS_MAX = 60
+"""How often what runs ends and others start; each ask of a session starts at most once."""
 
 PREEMPTING_TREES = (
     """root.a preemption.delay=1s guaranteed=memory:12,gpu:2 max=memory:24;
@@ -104,6 +110,22 @@ class Session:
             self.play(f"pass {CONFIRMS_WITHIN_S:g}")
         while self.asked:
             self.play(f"release {confirmation_of(self.asked[0])}")
+
+    def finish(self) -> None:
+        """End all allocations, and those made then, until there are none, even once reservations have ended."""
+        for _ in range(ROUNDS_MAX):
+            if not (running := self._list_running()):
+                self.play(f"pass {RESERVES_AT_MOST_S:g}")
+                self.rest(FINISHES_AFTER_S)
+                if not (running := self._list_running()):
+                    return
+            for text in running:
+                self.play(f"release {text}")
+            self.rest(FINISHES_AFTER_S)
+
+    def _list_running(self) -> list[str]:
+        every = self.trial.partition.applications.values()
+        return [f"{application.application_id} {key}" for application in every for key in application.allocations]
 
 
 class Events(Livelier):

@@ -356,7 +356,7 @@ class _Search:
             if one.key not in keys and level in applications[one.application_id].queue.ancestry()
         ]
         more = pick_victims(missing, others)
-        if self.may_exceed and fits(wanted, missing):  # or the queue exceeds its maximum for other reasons
+        if self.may_exceed:
             more = pick_larger_victims(missing, others, wanted) or more
         return [*chosen, *[one for one, _ in more]] if more else []
 

@@ -154,6 +154,8 @@ def test_nor_do_larger_ones_hide_others_if_a_parent_is_full_and_the_nodes_are_no
     assert victims(trial, "root.p.b ask memory=4", tried=False) == ["r1"]
     trial = cluster(FULL_PARENT, "n1 memory=40", "root.p.a r1 n1 memory=11", "root.p.a r2 n1 memory=9")
     assert victims(trial, "root.p.b ask memory=4", tried=False) == ["r2"], "the smallest of those that are larger"
+    trial = cluster(FULL_PARENT, "n1 memory=40", "root.p.a r1 n1 memory=11", "root.p.a r2 n1 memory=13")
+    assert victims(trial, "root.p.b ask memory=4", tried=False) == ["r1"], "although the parent exceeds its maximum"
 
 
 def test_victims_make_room_on_the_node_and_in_a_full_parent() -> None:
