@@ -48,11 +48,13 @@ run: $(RUN_STAMP) ## replay a real workload through the whole system (about a mi
 compiled: setup engine ## compile the engine as it is now, for the workers of this checkout; needs a C compiler (a minute)
 
 engine: $(RUN_STAMP)
-	@folder="$$($(BIN)/python -P -m common.compiled)" && if test -d "$$folder"; then echo "$$folder is there"; else \
+	@folder="$$($(BIN)/python -P -m yunishard.common.process.compiled)" && if test -d "$$folder"; then echo "$$folder is there"; else \
 		rm -rf $(VENV)/compiled && \
 		HATCH_BUILD_HOOK_ENABLE_CUSTOM=true PIP_CONSTRAINT="$(CURDIR)/constraints.txt" \
 			$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target "$$folder.new" . && \
-		PYTHONPATH="$$folder.new" $(BIN)/python -P -m partition_worker --help > /dev/null && \
+		find "$$folder.new/yunishard" -mindepth 1 -maxdepth 1 ! -name __init__.py ! -name common ! -name partition_worker \
+			-exec rm -r {} + && \
+		PYTHONPATH="$$folder.new" $(BIN)/python -P -m yunishard.partition_worker --help > /dev/null && \
 		mv "$$folder.new" "$$folder" && echo "workers run the compiled engine from now on"; fi
 
 up: $(RUN_STAMP) ## start the system and leave it running: ARGS= (options of `yunishard up`)

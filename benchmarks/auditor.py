@@ -10,8 +10,8 @@ from typing import Final
 from benchmarks.engine import NOW_S, Engine
 from benchmarks.results import Figure, Plan
 from benchmarks.shapes import ONE, Workload, application, cluster, configuration
-from common.rm_messages import Allocation
-from partition_worker.engine.auditor import SLICE_EVERY_S
+from yunishard.common.messages.rm_messages import Allocation
+from yunishard.partition_worker.engine.auditor import SLICE_EVERY_S
 
 ALLOCATIONS: Final = 50_000
 QUEUES: Final = 50

@@ -13,7 +13,7 @@ from functools import cache
 from time import process_time
 from typing import Final, TypeVar
 
-from common import gc_tuning
+from yunishard.common.process import gc_tuning
 
 OBJECTS: Final = 20_000
 """As large in memory as a partition, so that other users of the caches slow down both alike."""

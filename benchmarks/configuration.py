@@ -12,11 +12,11 @@ from typing import Final
 from benchmarks.engine import NOW_S, decide
 from benchmarks.results import Figure, Plan
 from benchmarks.shapes import ONE, application, cluster
-from common.config.model import PartitionConfig, compute_checksum
-from common.config.validation import load
-from common.messages import Command
-from common.rm_messages import Allocation, AllocationRequest, ApplicationRequest, NodeRequest
-from partition_worker.engine.partition import Partition
+from yunishard.common.config.model import PartitionConfig, compute_checksum
+from yunishard.common.config.validation import load
+from yunishard.common.messages.kinds import Command
+from yunishard.common.messages.rm_messages import Allocation, AllocationRequest, ApplicationRequest, NodeRequest
+from yunishard.partition_worker.engine.partition import Partition
 
 QUEUES: Final = 10_000
 LEAVES_PER_PARENT: Final = 99

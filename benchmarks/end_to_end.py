@@ -17,7 +17,7 @@ from benchmarks.resource_managers import Rm
 from benchmarks.results import PER_SECOND, Figure, Plan, Waits
 from benchmarks.shapes import LOAD, ONE, RELEASED_AT_ONCE, SHAPES, Workload, batches, latency, release
 from benchmarks.systems import WAYS, System, Up
-from common.rm_messages import Allocation
+from yunishard.common.messages.rm_messages import Allocation
 
 NODES_AT_ONCE: Final = 1_000
 

@@ -17,17 +17,17 @@ from typing import Final, NamedTuple
 from benchmarks.calibration import as_in_a_worker, calibrated
 from benchmarks.results import PER_SECOND, Figure, Plan
 from benchmarks.shapes import RELEASED_AT_ONCE, SHAPES, Workload, batches, nearly_full, release
-from common.config.validation import load
-from common.rm_messages import (
+from yunishard.common.config.validation import load
+from yunishard.common.messages.rm_messages import (
     Allocation,
     AllocationReleasesRequest,
     AllocationRequest,
     ApplicationRequest,
     NodeRequest,
 )
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.state import Effect
-from partition_worker.worker import BUDGET_DECISIONS
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.state import Effect
+from yunishard.partition_worker.worker import BUDGET_DECISIONS
 
 NOW_S: Final = 1_700_000_000.0
 EVERY: Final = {**SHAPES, "nearly-full": nearly_full}

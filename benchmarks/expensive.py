@@ -21,12 +21,12 @@ import msgspec
 
 from benchmarks.shapes import batches
 from benchmarks.systems import SPAWN
-from common.rm_messages import NODE_UPDATE, NodeInfo
-from partition_worker.engine.predicates.predicate import NODE_SELECTOR
-from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
-from yunishard.client import ResourceManager
-from yunishard.exceptions import YunishardError
-from yunishard.items import application, ask, node, release, removal
+from yunishard.common.messages.rm_messages import NODE_UPDATE, NodeInfo
+from yunishard.partition_worker.engine.predicates.predicate import NODE_SELECTOR
+from yunishard.rmproxy.si.scheduler_pb2_grpc import SchedulerStub
+from yunishard.sdk.client import ResourceManager
+from yunishard.sdk.exceptions import YunishardError
+from yunishard.sdk.items import application, ask, node, release, removal
 
 QUEUE: Final = "root.heavy"
 NODES: Final = 2_500

@@ -19,8 +19,8 @@ from benchmarks.resource_managers import Rm
 from benchmarks.results import Figure, Plan
 from benchmarks.shapes import Workload, backlog, batches, two_queues
 from benchmarks.systems import Memory, Up, memory_of, own
-from common.rm_messages import Allocation, AllocationRequest
-from common.wire import decode_body, encode_body
+from yunishard.common.messages.rm_messages import Allocation, AllocationRequest
+from yunishard.common.messages.wire import decode_body, encode_body
 
 ASKS: Final = 100_000
 ENGINE_ASKS: Final = 20_000

@@ -16,9 +16,9 @@ from msgspec import convert
 
 from benchmarks.calibration import as_in_a_worker, calibrated
 from benchmarks.results import Figure, Plan
-from kubernetes_shim.cluster import Cluster
-from kubernetes_shim.objects import Node, Pod
-from kubernetes_shim.predicates.evaluation import refuse
+from yunishard.kubernetes_shim.cluster import Cluster
+from yunishard.kubernetes_shim.objects import Node, Pod
+from yunishard.kubernetes_shim.predicates.evaluation import refuse
 
 NODES: Final = 1_000
 PODS: Final = 10_000

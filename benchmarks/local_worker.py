@@ -6,15 +6,15 @@ Messages are encoded and decoded as between processes.
 from time import process_time
 from typing import Final
 
-from common.config.validation import load
-from common.control_messages import CommitConfig, PrepareConfig
-from common.messages import Command, Header, Message
-from common.names import BROKER
-from common.query_messages import Answer, Query
-from common.rm_messages import Ack
-from common.wire import Incoming, Outgoing, decode_body, encode_body
-from partition_worker.partition_host import PartitionHost
-from partition_worker.worker import Worker
+from yunishard.common.config.validation import load
+from yunishard.common.messages.control_messages import CommitConfig, PrepareConfig
+from yunishard.common.messages.kinds import Command, Header, Message
+from yunishard.common.messages.query_messages import Answer, Query
+from yunishard.common.messages.rm_messages import Ack
+from yunishard.common.messages.wire import Incoming, Outgoing, decode_body, encode_body
+from yunishard.common.names import BROKER
+from yunishard.partition_worker.partition_host import PartitionHost
+from yunishard.partition_worker.worker import Worker
 
 NAME: Final = "rm-1_default"
 RM: Final = "rm-1"

@@ -32,9 +32,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from benchmarks.expensive import CONFIG, ONE, ROWS, Row, Scene, nodes
 from benchmarks.systems import SPAWN, roles_of, system
-from common.rm_messages import AllocationResponse
-from yunishard.client import ResourceManager
-from yunishard.items import application, ask, node, release
+from yunishard.common.messages.rm_messages import AllocationResponse
+from yunishard.sdk.client import ResourceManager
+from yunishard.sdk.items import application, ask, node, release
 
 WAIT_MAX_MS: Final = 250.0
 """The 99th percentile of the wait of an ask beside the input above which the program fails."""
@@ -47,7 +47,7 @@ PREPARED_MAX_S: Final = 120.0
 OVERTIME_MAX_S: Final = 60.0
 """Seconds that the last request of an input may take after its time."""
 
-MAIN: Final = "import sys; from yunishard.cli import main; sys.exit(main())"
+MAIN: Final = "import sys; from yunishard.cli.main import main; sys.exit(main())"
 """The program of a command."""
 
 LIMITS: Final = Path(__file__).parents[1] / "docs" / "operating" / "limits.md"

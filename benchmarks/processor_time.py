@@ -17,7 +17,7 @@ from benchmarks.end_to_end import Timed, measured
 from benchmarks.results import PER_SECOND, Figure, Plan
 from benchmarks.shapes import Workload, configuration, two_queues
 from benchmarks.systems import CLIENT, INTERPRETED, WAYS, System
-from common.names import NODE_PARTITION
+from yunishard.common.names import NODE_PARTITION
 
 ASKS: Final = 20_000
 WORKER: Final = "partition_worker"

@@ -21,15 +21,21 @@ import zmq
 from benchmarks.local_worker import NAME, NOW_S, RM, SESSION, LocalWorker
 from benchmarks.results import Figure, Plan
 from benchmarks.shapes import application, batches, cluster, release
-from common.control_messages import Grant, Hello
-from common.journal_messages import Append, Kept
-from common.messages import Header, Message
-from common.names import JOURNAL, WORKER_PREFIX
-from common.query_messages import Answer, Query
-from common.rm_messages import Allocation, AllocationReleasesRequest, AllocationRequest, ApplicationRequest, NodeRequest
-from common.wire import Incoming, Outgoing, decode_body, decode_header, encode_body, encode_frames
-from partition_worker.journal.files import Files
-from partition_worker.journal.sqlite_journal import SqliteJournal
+from yunishard.common.messages.control_messages import Grant, Hello
+from yunishard.common.messages.journal_messages import Append, Kept
+from yunishard.common.messages.kinds import Header, Message
+from yunishard.common.messages.query_messages import Answer, Query
+from yunishard.common.messages.rm_messages import (
+    Allocation,
+    AllocationReleasesRequest,
+    AllocationRequest,
+    ApplicationRequest,
+    NodeRequest,
+)
+from yunishard.common.messages.wire import Incoming, Outgoing, decode_body, decode_header, encode_body, encode_frames
+from yunishard.common.names import JOURNAL, WORKER_PREFIX
+from yunishard.partition_worker.journal.files import Files
+from yunishard.partition_worker.journal.sqlite_journal import SqliteJournal
 
 BATCH: Final = 1000
 """Asks in one message while the partition is filled."""

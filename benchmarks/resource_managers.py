@@ -13,8 +13,8 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import grpc
 
-from common.messages import Resources
-from common.rm_messages import (
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.messages.rm_messages import (
     AddApplicationRequest,
     Allocation,
     AllocationRelease,
@@ -23,8 +23,8 @@ from common.rm_messages import (
     NodeInfo,
     NodeResponse,
 )
-from rmproxy.si import scheduler_pb2 as pb
-from yunishard.client import ResourceManager
+from yunishard.rmproxy.si import scheduler_pb2 as pb
+from yunishard.sdk.client import ResourceManager
 
 RM_ID: Final = "bench"
 CONNECT_S: Final = 60.0

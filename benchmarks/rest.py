@@ -20,10 +20,10 @@ from benchmarks.results import Figure, Plan, Waits
 from benchmarks.shapes import batches
 from benchmarks.systems import SPAWN, Line, in_background, system
 from benchmarks.tenants import costs
-from common.rm_messages import AllocationResponse
-from common.table_definitions import ROWS_MAX, TABLES
-from yunishard.client import ResourceManager
-from yunishard.items import application, ask, node, release
+from yunishard.common.messages.rm_messages import AllocationResponse
+from yunishard.common.rest.table_definitions import ROWS_MAX, TABLES
+from yunishard.sdk.client import ResourceManager
+from yunishard.sdk.items import application, ask, node, release
 
 BATCH: Final = 500
 """Items of an update while the cluster is built."""

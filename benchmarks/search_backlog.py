@@ -14,15 +14,15 @@ from benchmarks.calibration import as_in_a_worker
 from benchmarks.engine import NOW_S, Engine, decide
 from benchmarks.results import Figure, Plan
 from benchmarks.shapes import ONE, Workload, application, cluster, configuration, release
-from common.rm_messages import (
+from yunishard.common.messages.rm_messages import (
     Allocation,
     AllocationReleasesRequest,
     AllocationRequest,
     ApplicationRequest,
     PreemptionPolicy,
 )
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.state import PREEMPTION_PAUSE_S
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.state import PREEMPTION_PAUSE_S
 
 NODES: Final = 500
 PER_NODE: Final = 4

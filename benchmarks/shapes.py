@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from common.messages import Resources
-from common.rm_messages import (
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.messages.rm_messages import (
     NODE_CREATE,
     STOPPED_BY_RM,
     AddApplicationRequest,

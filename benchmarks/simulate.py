@@ -12,7 +12,7 @@ from typing import Final
 
 from benchmarks.calibration import as_in_a_worker, calibrated
 from benchmarks.results import Figure, Plan
-from simulator.simulation import RunSpec, simulate
+from yunishard.workloads.simulator.simulation import RunSpec, simulate
 
 LOG: Final = Path(__file__).parents[1] / "examples" / "lcg-2005.swf.gz"
 JOBS: Final = 20_000

@@ -24,13 +24,13 @@ from benchmarks.resource_managers import NativeRm
 from benchmarks.results import PER_SECOND, Figure, Plan
 from benchmarks.shapes import two_queues
 from benchmarks.systems import CLIENT, Up, own, roles_of, system
-from common.text_formats import format_count
-from partition_worker.journal.postgres_journal import PostgresJournals
-from partition_worker.journal.protocol import Journals
-from partition_worker.journal.sqlite_journal import SqliteJournals
 from tests.deploy.system import free_ports
 from tests.postgres import USER, Server, new_store
-from yunishard.cli import main
+from yunishard.cli.main import main
+from yunishard.common.text_formats import format_count
+from yunishard.partition_worker.journal.postgres_journal import PostgresJournals
+from yunishard.partition_worker.journal.protocol import Journals
+from yunishard.partition_worker.journal.sqlite_journal import SqliteJournals
 
 SAFE: Final = ("fsync=on", "full_page_writes=on", "autovacuum=off")
 """Settings of a server that survives a crash of the machine. Processes that come and go could not be measured."""

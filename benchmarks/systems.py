@@ -24,14 +24,24 @@ from time import process_time
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from benchmarks.resource_managers import GrpcRm, NativeRm, Rm
-from common.names import WORKER
+from yunishard.common.names import WORKER
 
 
 @contextmanager
 def system(*options: str) -> Iterator[tuple[int, Mapping[str, str]]]:
     """The supervisor's process id, and the endpoints by the names under which it announces them."""
     ports = ["--native", "tcp://127.0.0.1:0", "--grpc", "127.0.0.1:0", "--rest", "127.0.0.1:0"]
-    command = [sys.executable, "-P", "-m", "deploy", "--ephemeral", "--log-level", "warning", *ports, *options]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "yunishard.deploy",
+        "--ephemeral",
+        "--log-level",
+        "warning",
+        *ports,
+        *options,
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own
         assert process.stdout is not None
         announced: dict[str, str] = {}
@@ -154,7 +164,7 @@ def roles_of(supervisor: int) -> dict[int, str]:
         except (FileNotFoundError, ProcessLookupError):
             continue  # it has just ended
         if "-m" in words:
-            found[int(folder.name)] = words[words.index("-m") + 1]
+            found[int(folder.name)] = words[words.index("-m") + 1].removeprefix("yunishard.")
         elif words and words[0].startswith(WORKER):  # the title of one that has a partition
             found[int(folder.name)] = WORKER
     return found

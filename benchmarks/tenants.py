@@ -17,9 +17,9 @@ from typing import Final, NamedTuple
 
 from benchmarks.results import PER_SECOND, Figure, Plan, Waits
 from benchmarks.systems import SPAWN, Line, in_background, memory_of, roles_of, system, ticks_s_of
-from common.rm_messages import AllocationResponse
-from yunishard.client import ResourceManager
-from yunishard.items import application, ask, node, release
+from yunishard.common.messages.rm_messages import AllocationResponse
+from yunishard.sdk.client import ResourceManager
+from yunishard.sdk.items import application, ask, node, release
 
 QUEUES: Final = "partitions: [{name: default, queues: [{name: root, submitacl: '*', queues: [{name: batch}]}]}]"
 NODES: Final = 100

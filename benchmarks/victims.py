@@ -13,7 +13,7 @@ from benchmarks.calibration import as_in_a_worker, calibrated
 from benchmarks.engine import NOW_S, Engine, decide
 from benchmarks.results import Figure, Plan
 from benchmarks.shapes import ONE, Workload, application, cluster, configuration, release
-from common.rm_messages import (
+from yunishard.common.messages.rm_messages import (
     PREEMPTED_BY_SCHEDULER,
     Allocation,
     AllocationRelease,
@@ -21,8 +21,8 @@ from common.rm_messages import (
     AllocationRequest,
     PreemptionPolicy,
 )
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.state import Effect
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.state import Effect
 
 NODES: Final = 500
 PER_NODE: Final = 4

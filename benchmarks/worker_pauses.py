@@ -21,8 +21,8 @@ from benchmarks.rest import configuration, leaves
 from benchmarks.results import Figure, Plan
 from benchmarks.shapes import ONE, application, batches, cluster
 from benchmarks.systems import system
-from common.query_messages import Query
-from common.rm_messages import Allocation, AllocationRequest, ApplicationRequest, NodeRequest
+from yunishard.common.messages.query_messages import Query
+from yunishard.common.messages.rm_messages import Allocation, AllocationRequest, ApplicationRequest, NodeRequest
 
 # Queue tree -----------------------------------------------------------------------------------------------------------
 

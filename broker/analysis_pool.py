@@ -18,13 +18,13 @@ from typing import Final
 
 import msgspec
 
-from broker.analysis_process import LENGTH_BYTES, MEMORY_MAX, PROCESSOR_MAX_S, Report
-from common.control_messages import TextRead
-from common.inbox import ThreadEndpoint
-from common.messages import Header
-from common.text_formats import format_count
-from common.units import format_bytes
-from common.wire import Incoming, Outgoing, encode_body
+from yunishard.broker.analysis_process import LENGTH_BYTES, MEMORY_MAX, PROCESSOR_MAX_S, Report
+from yunishard.common.messages.control_messages import TextRead
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.wire import Incoming, Outgoing, encode_body
+from yunishard.common.text_formats import format_count
+from yunishard.common.transport.inbox import ThreadEndpoint
+from yunishard.common.units import format_bytes
 
 ANALYSIS_MAX_S: Final = 30.0
 """Seconds that the analysis of one text may take on a busy machine. Then its process is killed, and the text is
@@ -36,7 +36,7 @@ KEPT_BYTES_MAX: Final = 128 << 20
 ENDING_MAX_S: Final = 1.0
 """Seconds that a process may take to end once its input is closed; then it is killed."""
 
-PROGRAM: Final = (sys.executable, *(["-P"] if sys.flags.safe_path else []), "-m", "broker.analysis_process")
+PROGRAM: Final = (sys.executable, *(["-P"] if sys.flags.safe_path else []), "-m", "yunishard.broker.analysis_process")
 
 _ADVICE: Final = "make it smaller: fewer queues, rules, expressions or values"
 

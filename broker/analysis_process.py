@@ -1,4 +1,4 @@
-"""The child process that analyses configuration texts for the broker (`python -m broker.analysis_process`).
+"""The child process that analyses configuration texts for the broker (`python -m yunishard.broker.analysis_process`).
 
 It reads texts from its standard input, one after the other, and writes a report of each. It has a lower priority than
 other processes, a limit on its memory, and a limit on the processor time for each text, at which the kernel ends it.
@@ -20,7 +20,7 @@ from typing import BinaryIO, Final
 
 import msgspec
 
-from broker.config_analysis import analyze
+from yunishard.broker.config_analysis import analyze
 
 PROCESSOR_MAX_S: Final = 15
 """Processor seconds for the analysis of one text; then the process ends, and the text is refused. A configuration at

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from common.wire import NEVER
+from yunishard.common.messages.wire import NEVER
 
 PROCESSES_MAX: Final = 3
 """Processes that analyse texts at the same time; further texts wait."""

@@ -21,20 +21,20 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from broker.election import RENEWALS, Election
-from broker.host_lease import HostLease, read_refusals, record_refusal
-from common.control_messages import LeasePolled, PollLease
-from common.curve_keys import host_file, read_pair
-from common.host_facts import HostFacts, read_host_facts
-from common.inbox import ThreadEndpoint
-from common.logs import log_lines
-from common.messages import Header
-from common.names import BROKER, LEASE
-from common.postgres import Connection, Database
-from common.postgres_leases import HeldLease, acquire_lease, read_lease, release_lease, renew_lease
-from common.process import Arguments, Life
-from common.transport import Transport, drive
-from common.wire import BrokerAddress, Incoming, Outgoing, decode_body, encode_body
+from yunishard.broker.election import RENEWALS, Election
+from yunishard.broker.host_lease import HostLease, read_refusals, record_refusal
+from yunishard.common.messages.control_messages import LeasePolled, PollLease
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.wire import BrokerAddress, Incoming, Outgoing, decode_body, encode_body
+from yunishard.common.names import BROKER, LEASE
+from yunishard.common.postgres.connection import Connection, Database
+from yunishard.common.postgres.leases import HeldLease, acquire_lease, read_lease, release_lease, renew_lease
+from yunishard.common.process.host_facts import HostFacts, read_host_facts
+from yunishard.common.process.logs import log_lines
+from yunishard.common.process.main import Arguments, Life
+from yunishard.common.transport.curve_keys import host_file, read_pair
+from yunishard.common.transport.event_loop import Transport, drive
+from yunishard.common.transport.inbox import ThreadEndpoint
 
 RELEASE: Final = version("yunishard")
 

@@ -6,11 +6,11 @@ processes analyse all texts (`analysis_process.py`). Checks that depend on the R
 
 import msgspec
 
-from common.config import validation
-from common.config.model import compute_checksum, normalise
-from common.config.placement_rules import find_rule_problems
-from common.config.problems import ConfigError, Problem
-from common.config.warnings import find_warnings
+from yunishard.common.config import validation
+from yunishard.common.config.model import compute_checksum, normalise
+from yunishard.common.config.placement_rules import find_rule_problems
+from yunishard.common.config.problems import ConfigError, Problem
+from yunishard.common.config.warnings import find_warnings
 
 ProblemTuple = tuple[Problem, ...]
 

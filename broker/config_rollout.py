@@ -17,13 +17,13 @@ from typing import ClassVar, Final
 
 from msgspec import Raw
 
-from broker.registry import Registry, RmSession
-from broker.rm_records import RmPersistence, build_record
-from broker.state import BrokerState, ChangeRefused, RolloutOutcome
-from common import control_messages
-from common.names import usual_name
-from common.units import format_bytes
-from common.wire import NEVER, Outgoing
+from yunishard.broker.registry import Registry, RmSession
+from yunishard.broker.rm_records import RmPersistence, build_record
+from yunishard.broker.state import BrokerState, ChangeRefused, RolloutOutcome
+from yunishard.common.messages import control_messages
+from yunishard.common.messages.wire import NEVER, Outgoing
+from yunishard.common.names import usual_name
+from yunishard.common.units import format_bytes
 
 ROLLOUT_MAX_S: Final = 20.0
 """Timeout for workers to start and vote; then the configuration is refused. It is shorter than the callers' timeouts,

@@ -14,19 +14,19 @@ from typing import Final, Literal
 import msgspec
 from msgspec.structs import replace
 
-from broker.config_rollout import ROLLOUT_MAX_S, ConfigChange, ConfigChanges
-from broker.config_versions import FROM_FILE, OWNER_ORIGINS
-from broker.registry import RmSession, build_answer, build_refusal
-from broker.state import REFUSAL_CHARS_MAX, BrokerState, ChangeRefused
-from common.config.model import compute_checksum
-from common.config.problems import Problem
-from common.control_messages import CommitConfig, RebaseVersion, WriteFile
-from common.messages import Header
-from common.names import FILE, RECORD, usual_name
-from common.query_messages import ChangeConfig
-from common.rest_records import ChangedView
-from common.rm_messages import ConfigurationUpdated
-from common.wire import Outgoing, make_outgoing
+from yunishard.broker.config_rollout import ROLLOUT_MAX_S, ConfigChange, ConfigChanges
+from yunishard.broker.config_versions import FROM_FILE, OWNER_ORIGINS
+from yunishard.broker.registry import RmSession, build_answer, build_refusal
+from yunishard.broker.state import REFUSAL_CHARS_MAX, BrokerState, ChangeRefused
+from yunishard.common.config.model import compute_checksum
+from yunishard.common.config.problems import Problem
+from yunishard.common.messages.control_messages import CommitConfig, RebaseVersion, WriteFile
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.query_messages import ChangeConfig
+from yunishard.common.messages.rm_messages import ConfigurationUpdated
+from yunishard.common.messages.wire import Outgoing, make_outgoing
+from yunishard.common.names import FILE, RECORD, usual_name
+from yunishard.common.rest.records import ChangedView
 
 RETIRE_MAX_S: Final = 30.0
 """How long an RM may take to acknowledge the report of a removed partition; then the partition's worker ends anyway."""

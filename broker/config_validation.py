@@ -18,17 +18,17 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final, NamedTuple
 
-from broker.analysis_queue import PROCESSES_MAX, SYSTEM, AnalysisQueue, Job
-from broker.config_analysis import ConfigAnalysis, decode_analysis
-from common.config.model import compute_checksum
-from common.config.parse import TEXT_BYTES_MAX
-from common.config.problems import Problem
-from common.control_messages import ChangedFile, TextRead, VersionRead
-from common.messages import Header
-from common.names import FILE, READER, RECORD
-from common.query_messages import ChangeConfig
-from common.rm_messages import RegisterResourceManager, UpdateConfiguration
-from common.wire import NEVER, Incoming, Outgoing, WireError, decode_body
+from yunishard.broker.analysis_queue import PROCESSES_MAX, SYSTEM, AnalysisQueue, Job
+from yunishard.broker.config_analysis import ConfigAnalysis, decode_analysis
+from yunishard.common.config.model import compute_checksum
+from yunishard.common.config.parse import TEXT_BYTES_MAX
+from yunishard.common.config.problems import Problem
+from yunishard.common.messages.control_messages import ChangedFile, TextRead, VersionRead
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.query_messages import ChangeConfig
+from yunishard.common.messages.rm_messages import RegisterResourceManager, UpdateConfiguration
+from yunishard.common.messages.wire import NEVER, Incoming, Outgoing, WireError, decode_body
+from yunishard.common.names import FILE, READER, RECORD
 
 CACHE_BYTES_MAX: Final = 64 << 20
 """Bytes of encoded analyses in the cache. Beyond it, the least recently used ones are removed, and their texts are

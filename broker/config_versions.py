@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from common.config.model import compute_checksum
-from common.control_messages import ConfigVersion, VersionEntry
+from yunishard.common.config.model import compute_checksum
+from yunishard.common.messages.control_messages import ConfigVersion, VersionEntry
 
 VERSIONS_MAX: Final = 100
 """Versions kept for each RM; the oldest is removed first and can no longer be rolled back to."""

@@ -15,17 +15,17 @@ killed, it takes that lease.
 
 All of this goes by the time that elapses in this process: the clock of the database may jump (`common/lease_watch.py`).
 
-Not here: the leases in the store (`common/postgres_leases.py`, `host_lease.py`), the broker's decisions (`routing.py`).
+Not here: the leases in the store (`common/postgres/leases.py`, `host_lease.py`), the broker's decisions (`routing.py`).
 """
 
 from typing import Final
 
-from broker.hosts import Hosts
-from common.control_messages import STORE_SILENCE, LeasePolled, PollLease, Refusal, Rival
-from common.lease_watch import LeaseWatch
-from common.names import LEASE, LOCAL_HOST
-from common.units import format_time
-from common.wire import NEVER, BrokerAddress, Incoming, Machine, Outgoing, decode_body, make_outgoing
+from yunishard.broker.hosts import Hosts
+from yunishard.common.lease_watch import LeaseWatch
+from yunishard.common.messages.control_messages import STORE_SILENCE, LeasePolled, PollLease, Refusal, Rival
+from yunishard.common.messages.wire import NEVER, BrokerAddress, Incoming, Machine, Outgoing, decode_body, make_outgoing
+from yunishard.common.names import LEASE, LOCAL_HOST
+from yunishard.common.units import format_time
 
 RENEWALS: Final = 3
 """Polls in the duration of a lease."""

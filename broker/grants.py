@@ -21,12 +21,12 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from broker.registry import WorkerSlot
-from broker.state import BrokerState
-from common.control_messages import Grant, Hello, WorkerEnded
-from common.messages import Header
-from common.names import lease_name
-from common.wire import NEVER, Outgoing, make_outgoing
+from yunishard.broker.registry import WorkerSlot
+from yunishard.broker.state import BrokerState
+from yunishard.common.messages.control_messages import Grant, Hello, WorkerEnded
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.wire import NEVER, Outgoing, make_outgoing
+from yunishard.common.names import lease_name
 
 
 @dataclass(slots=True)

@@ -20,11 +20,11 @@ from typing import Final
 
 import msgspec
 
-from common.control_messages import REFUSAL_SHOWN_S, PollLease, Refusal, Rival
-from common.host_facts import HostFacts
-from common.lease_watch import RELEASED
-from common.postgres import Connection, Database
-from common.postgres_leases import EXPIRES, LEFT_S
+from yunishard.common.lease_watch import RELEASED
+from yunishard.common.messages.control_messages import REFUSAL_SHOWN_S, PollLease, Refusal, Rival
+from yunishard.common.postgres.connection import Connection, Database
+from yunishard.common.postgres.leases import EXPIRES, LEFT_S
+from yunishard.common.process.host_facts import HostFacts
 
 FILE: Final = "host-lease"
 """In the state directory: the tokens that this system may have written last."""

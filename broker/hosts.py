@@ -19,10 +19,10 @@ from typing import Final, Literal, get_args
 
 from msgspec import Struct
 
-from common.control_messages import Hello, Refusal
-from common.text_formats import format_count
-from common.units import format_time
-from common.wire import NEVER
+from yunishard.common.messages.control_messages import Hello, Refusal
+from yunishard.common.messages.wire import NEVER
+from yunishard.common.text_formats import format_count
+from yunishard.common.units import format_time
 
 RETURN_MAX_S: Final = 4.0
 """Seconds that a new leader gives a host to find it and send Hello, however long the host has been silent."""

@@ -25,15 +25,15 @@ from typing import Final
 from msgspec import Raw
 from msgspec.structs import replace
 
-from broker.config_rollout import ConfigChanges
-from broker.registry import RmSession, WorkerSlot, build_refusal
-from broker.rm_sessions import end_absent_rm, mark_proxy_away
-from broker.state import BrokerState
-from common.config.problems import ConfigError, Problem
-from common.control_messages import AbortConfig, CommitConfig, Hello, Pause
-from common.messages import Header
-from common.names import lease_name, usual_name
-from common.wire import NEVER, Outgoing
+from yunishard.broker.config_rollout import ConfigChanges
+from yunishard.broker.registry import RmSession, WorkerSlot, build_refusal
+from yunishard.broker.rm_sessions import end_absent_rm, mark_proxy_away
+from yunishard.broker.state import BrokerState
+from yunishard.common.config.problems import ConfigError, Problem
+from yunishard.common.messages.control_messages import AbortConfig, CommitConfig, Hello, Pause
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.wire import NEVER, Outgoing
+from yunishard.common.names import lease_name, usual_name
 
 CHECK_INTERVAL_S: Final = 1.0
 """Seconds between two checks: silence is detected up to this much late."""

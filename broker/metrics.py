@@ -9,15 +9,23 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from broker.hosts import HOST_STATES
-from broker.leases import RecoveryState
-from broker.registry import build_answer
-from broker.state import MOVE_REASONS, ROLLOUT_OUTCOMES, BrokerState
-from common.control_messages import Figures, NodesAstray
-from common.metrics import Family, counter, decode_families, distribution, encode_families, gauge, report_process_up
-from common.names import OFF, RMPROXY, SUPERVISOR, WEBSERVICE, instance_of, role_of
-from common.query_messages import Query
-from common.wire import Incoming, Outgoing, decode_body
+from yunishard.broker.hosts import HOST_STATES
+from yunishard.broker.leases import RecoveryState
+from yunishard.broker.registry import build_answer
+from yunishard.broker.state import MOVE_REASONS, ROLLOUT_OUTCOMES, BrokerState
+from yunishard.common.messages.control_messages import Figures, NodesAstray
+from yunishard.common.messages.query_messages import Query
+from yunishard.common.messages.wire import Incoming, Outgoing, decode_body
+from yunishard.common.names import OFF, RMPROXY, SUPERVISOR, WEBSERVICE, instance_of, role_of
+from yunishard.common.process.metrics import (
+    Family,
+    counter,
+    decode_families,
+    distribution,
+    encode_families,
+    gauge,
+    report_process_up,
+)
 
 REPORT_MAX_AGE_S: Final = 15.0
 """A report expires after so long; processes send one every five seconds."""

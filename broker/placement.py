@@ -22,15 +22,15 @@ from typing import Final
 
 import msgspec
 
-from broker.hosts import Host
-from broker.registry import WorkerSlot, build_answer
-from broker.state import BrokerState, MoveReason
-from common.control_messages import HostRecorded, RecordHost, WorkersWanted
-from common.messages import Header
-from common.names import OFF, RECORD
-from common.query_messages import ChangeHosts
-from common.rest_records import HostsView, HostView
-from common.wire import NEVER, Incoming, Outgoing, make_outgoing
+from yunishard.broker.hosts import Host
+from yunishard.broker.registry import WorkerSlot, build_answer
+from yunishard.broker.state import BrokerState, MoveReason
+from yunishard.common.messages.control_messages import HostRecorded, RecordHost, WorkersWanted
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.query_messages import ChangeHosts
+from yunishard.common.messages.wire import NEVER, Incoming, Outgoing, make_outgoing
+from yunishard.common.names import OFF, RECORD
+from yunishard.common.rest.records import HostsView, HostView
 
 MOVES_MAX: Final = 4
 """Planned moves in progress at once: as many workers start at the same time on a small machine."""

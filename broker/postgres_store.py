@@ -14,17 +14,17 @@ from typing import Final
 
 import msgspec
 
-from broker.config_versions import VersionHistory
-from broker.host_lease import delete_host
-from broker.hosts import HostRow
-from broker.registry import RmRecord
-from broker.store import COLUMNS, Store, build_histories, build_records, build_version, compute_digest
-from common.control_messages import ConfigVersion, HostChange, ManagerRecord
-from common.messages import INT64_MAX
-from common.names import BROKER
-from common.postgres import Connection, Database, OutcomeUnknown, delete_journal
-from common.postgres_leases import read_lease
-from common.repeated_failure import RepeatedFailure
+from yunishard.broker.config_versions import VersionHistory
+from yunishard.broker.host_lease import delete_host
+from yunishard.broker.hosts import HostRow
+from yunishard.broker.registry import RmRecord
+from yunishard.broker.store import COLUMNS, Store, build_histories, build_records, build_version, compute_digest
+from yunishard.common.messages.control_messages import ConfigVersion, HostChange, ManagerRecord
+from yunishard.common.messages.kinds import INT64_MAX
+from yunishard.common.names import BROKER
+from yunishard.common.postgres.connection import Connection, Database, OutcomeUnknown, delete_journal
+from yunishard.common.postgres.leases import read_lease
+from yunishard.common.process.repeated_failure import RepeatedFailure
 
 SETTLE_INTERVAL_S: Final = 0.5
 """Pause between two attempts to find out the outcome of a write."""

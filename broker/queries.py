@@ -10,14 +10,21 @@ from typing import Final
 
 import msgspec
 
-from broker.registry import Registry, build_answer
-from broker.state import BrokerState
-from common.control_messages import ConfigVersion
-from common.messages import Header
-from common.names import RECORD
-from common.query_messages import Answer, ConfigText, ManagerEntry, PartitionList, ProcessHealth, ReadConfig
-from common.rest_records import VersionView
-from common.wire import Incoming, Outgoing, make_outgoing
+from yunishard.broker.registry import Registry, build_answer
+from yunishard.broker.state import BrokerState
+from yunishard.common.messages.control_messages import ConfigVersion
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.query_messages import (
+    Answer,
+    ConfigText,
+    ManagerEntry,
+    PartitionList,
+    ProcessHealth,
+    ReadConfig,
+)
+from yunishard.common.messages.wire import Incoming, Outgoing, make_outgoing
+from yunishard.common.names import RECORD
+from yunishard.common.rest.records import VersionView
 
 PENDING_MAX: Final = 1_024
 """Pending queries recorded for one partition. Beyond it the oldest is dropped: if its worker ends, its caller waits

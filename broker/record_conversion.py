@@ -13,13 +13,13 @@ from typing import Final
 
 import msgspec
 
-from broker.config_versions import ConfigVersions, VersionHistory
-from broker.rm_records import decode_record
-from broker.store import compute_digest
-from common.config.model import compute_checksum
-from common.control_messages import VersionEntry
-from common.folders import sync_folder
-from common.sqlite_file import decode_text, find_log, open_file, remove_database, sync_file, transaction
+from yunishard.broker.config_versions import ConfigVersions, VersionHistory
+from yunishard.broker.rm_records import decode_record
+from yunishard.broker.store import compute_digest
+from yunishard.common.config.model import compute_checksum
+from yunishard.common.messages.control_messages import VersionEntry
+from yunishard.common.process.folders import sync_folder
+from yunishard.common.sqlite_file import decode_text, find_log, open_file, remove_database, sync_file, transaction
 
 LAST_WITH_TEXTS: Final = 3
 """The last format of this kind."""

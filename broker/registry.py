@@ -12,8 +12,8 @@ from dataclasses import field as dataclass_field
 from msgspec import Raw, Struct, field
 from msgspec.structs import replace
 
-from broker.config_analysis import AnalysedPartition
-from common.control_messages import (
+from yunishard.broker.config_analysis import AnalysedPartition
+from yunishard.common.messages.control_messages import (
     EncodedPrepareConfig,
     PartitionRemoved,
     PrepareConfig,
@@ -22,8 +22,11 @@ from common.control_messages import (
     RetirePartition,
     Settings,
 )
-from common.messages import Control, Header, Message
-from common.names import (
+from yunishard.common.messages.kinds import Control, Header, Message
+from yunishard.common.messages.query_messages import Answer, PartitionEntry
+from yunishard.common.messages.rm_messages import PartitionRestarted, Refused, Registered, ResumeWanted
+from yunishard.common.messages.wire import NEVER, Outgoing, encode_body, make_outgoing
+from yunishard.common.names import (
     NUMBERS_PER_INCARNATION,
     RECORD,
     RM_ID,
@@ -32,10 +35,7 @@ from common.names import (
     normalise_partition_name,
     usual_name,
 )
-from common.query_messages import Answer, PartitionEntry
-from common.restart_delay import RestartDelay
-from common.rm_messages import PartitionRestarted, Refused, Registered, ResumeWanted
-from common.wire import NEVER, Outgoing, encode_body, make_outgoing
+from yunishard.common.restart_delay import RestartDelay
 
 
 class RmRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):

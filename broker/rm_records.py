@@ -15,14 +15,20 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from broker.registry import Registry, RmRecord, RmSession
-from broker.state import BrokerState
-from common.control_messages import ConfigVersion, ManagerRecord, ProbeRecord, Recorded, RemoveJournal
-from common.messages import Header
-from common.names import RECORD
-from common.repeated_failure import RepeatedFailure
-from common.rm_messages import Refused
-from common.wire import NEVER, Outgoing, make_outgoing
+from yunishard.broker.registry import Registry, RmRecord, RmSession
+from yunishard.broker.state import BrokerState
+from yunishard.common.messages.control_messages import (
+    ConfigVersion,
+    ManagerRecord,
+    ProbeRecord,
+    Recorded,
+    RemoveJournal,
+)
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.rm_messages import Refused
+from yunishard.common.messages.wire import NEVER, Outgoing, make_outgoing
+from yunishard.common.names import RECORD
+from yunishard.common.process.repeated_failure import RepeatedFailure
 
 RETRY_S: Final = 1.0
 """Seconds after a failed write until it is retried, or until the broker probes the file if it was a decision's."""

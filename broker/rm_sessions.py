@@ -17,20 +17,20 @@ from http import HTTPStatus
 import msgspec
 from msgspec.structs import replace
 
-from broker.config_analysis import AnalysedPartition
-from broker.config_rollout import REGISTRATION_MAX_S, ROLLOUT_MAX_S, ConfigChange, ConfigChanges
-from broker.config_versions import FROM_FILE
-from broker.registry import RmSession, build_answer, build_refusal
-from broker.rm_records import find_excess
-from broker.state import BrokerState, ChangeRefused
-from common.config.problems import ConfigError
-from common.control_messages import CommitConfig, Pause, Repeat, SessionMoved
-from common.messages import Header
-from common.names import usual_name
-from common.query_messages import Answer, EndSession
-from common.rest_records import EndedView
-from common.rm_messages import Left, RegisterResourceManager, Resume
-from common.wire import Incoming, Outgoing, make_outgoing
+from yunishard.broker.config_analysis import AnalysedPartition
+from yunishard.broker.config_rollout import REGISTRATION_MAX_S, ROLLOUT_MAX_S, ConfigChange, ConfigChanges
+from yunishard.broker.config_versions import FROM_FILE
+from yunishard.broker.registry import RmSession, build_answer, build_refusal
+from yunishard.broker.rm_records import find_excess
+from yunishard.broker.state import BrokerState, ChangeRefused
+from yunishard.common.config.problems import ConfigError
+from yunishard.common.messages.control_messages import CommitConfig, Pause, Repeat, SessionMoved
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.query_messages import Answer, EndSession
+from yunishard.common.messages.rm_messages import Left, RegisterResourceManager, Resume
+from yunishard.common.messages.wire import Incoming, Outgoing, make_outgoing
+from yunishard.common.names import usual_name
+from yunishard.common.rest.records import EndedView
 
 _Partitions = tuple[AnalysedPartition, ...]
 

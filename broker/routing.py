@@ -21,23 +21,33 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from broker import config_updates, leases, rm_sessions
-from broker.config_rollout import ConfigChanges
-from broker.config_validation import DEFAULT_TEXT, AnalysisWanted, ConfigPreloader
-from broker.config_versions import FROM_FILE, Removal
-from broker.grants import WorkerGrants
-from broker.hosts import HostRow
-from broker.metrics import BrokerMetrics
-from broker.placement import Placement
-from broker.queries import PendingQueries, list_partitions, read_config
-from broker.registry import RmRecord, RmSession, WorkerSlot, build_refusal
-from broker.rm_records import RmPersistence, find_excess, restore_session
-from broker.state import BrokerState
-from broker.stored_texts import TextWanted
-from common import control_messages, rm_messages
-from common.config.problems import ConfigError
-from common.messages import Command, Header, Message, News
-from common.names import (
+from yunishard.broker import config_updates, leases, rm_sessions
+from yunishard.broker.config_rollout import ConfigChanges
+from yunishard.broker.config_validation import DEFAULT_TEXT, AnalysisWanted, ConfigPreloader
+from yunishard.broker.config_versions import FROM_FILE, Removal
+from yunishard.broker.grants import WorkerGrants
+from yunishard.broker.hosts import HostRow
+from yunishard.broker.metrics import BrokerMetrics
+from yunishard.broker.placement import Placement
+from yunishard.broker.queries import PendingQueries, list_partitions, read_config
+from yunishard.broker.registry import RmRecord, RmSession, WorkerSlot, build_refusal
+from yunishard.broker.rm_records import RmPersistence, find_excess, restore_session
+from yunishard.broker.state import BrokerState
+from yunishard.broker.stored_texts import TextWanted
+from yunishard.common.config.problems import ConfigError
+from yunishard.common.messages import control_messages, rm_messages
+from yunishard.common.messages.kinds import Command, Header, Message, News
+from yunishard.common.messages.query_messages import ChangeConfig, ChangeHosts, EndSession, ProcessHealth, ReadConfig
+from yunishard.common.messages.wire import (
+    MALFORMED,
+    Incoming,
+    Outgoing,
+    WireError,
+    decode_body,
+    encode_body,
+    make_outgoing,
+)
+from yunishard.common.names import (
     DISTINCT,
     FILE,
     RECORD,
@@ -48,9 +58,7 @@ from common.names import (
     role_of,
     usual_name,
 )
-from common.query_messages import ChangeConfig, ChangeHosts, EndSession, ProcessHealth, ReadConfig
-from common.text_formats import format_count
-from common.wire import MALFORMED, Incoming, Outgoing, WireError, decode_body, encode_body, make_outgoing
+from yunishard.common.text_formats import format_count
 
 _COMMANDS: Final = frozenset(name for name, kind in Message.kinds.items() if issubclass(kind, Command))
 _NEWS: Final = frozenset(name for name, kind in Message.kinds.items() if issubclass(kind, News | rm_messages.Refused))

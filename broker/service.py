@@ -11,29 +11,29 @@ from contextlib import ExitStack, closing
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.analysis_pool import AnalysisProcess
-from broker.config_validation import READERS
-from broker.config_versions import ConfigVersions, VersionHistory
-from broker.election import ElectedBroker
-from broker.hosts import HostRow
-from broker.registry import RmRecord
-from broker.routing import BrokerMachine
-from broker.sqlite_store import SqliteStore
-from broker.state import BrokerState
-from broker.store import RECORD_NAME, RecordEndpoint, Store
-from broker.watched_file import WatchedFile
-from common.logs import log_lines
-from common.metrics import Family, report_slowest_write
-from common.names import BROKER, FILE, OFF, RECORD
-from common.process import Arguments, Life
-from common.process_metrics import ProcessMetrics
-from common.query_messages import ProcessHealth
-from common.settings import Settings
-from common.sqlite_file import IN_MEMORY
-from common.transport import BrokerPort, Transport, clock, drive
+from yunishard.broker.analysis_pool import AnalysisProcess
+from yunishard.broker.config_validation import READERS
+from yunishard.broker.config_versions import ConfigVersions, VersionHistory
+from yunishard.broker.election import ElectedBroker
+from yunishard.broker.hosts import HostRow
+from yunishard.broker.registry import RmRecord
+from yunishard.broker.routing import BrokerMachine
+from yunishard.broker.sqlite_store import SqliteStore
+from yunishard.broker.state import BrokerState
+from yunishard.broker.store import RECORD_NAME, RecordEndpoint, Store
+from yunishard.broker.watched_file import WatchedFile
+from yunishard.common.messages.query_messages import ProcessHealth
+from yunishard.common.names import BROKER, FILE, OFF, RECORD
+from yunishard.common.process.logs import log_lines
+from yunishard.common.process.main import Arguments, Life
+from yunishard.common.process.metrics import Family, report_slowest_write
+from yunishard.common.process.process_metrics import ProcessMetrics
+from yunishard.common.settings import Settings
+from yunishard.common.sqlite_file import IN_MEMORY
+from yunishard.common.transport.event_loop import BrokerPort, Transport, clock, drive
 
 if TYPE_CHECKING:
-    from broker.candidacy import Candidacy
+    from yunishard.broker.candidacy import Candidacy
 
 _log = logging.getLogger("core.broker")
 
@@ -47,7 +47,7 @@ async def serve(arguments: Arguments, life: Life) -> None:
     if not arguments.settings.store:
         await lead(arguments, life, wire, None)
         return
-    from broker.candidacy import Candidacy  # needs a library that other systems do not have
+    from yunishard.broker.candidacy import Candidacy  # needs a library that other systems do not have
 
     with closing(Candidacy(arguments, wire, life)) as candidacy:
         if await candidacy.win():
@@ -113,7 +113,7 @@ def open_port(arguments: Arguments, *, wake: Callable[[], None]) -> BrokerPort:
     address, settings = arguments.broker.address, arguments.settings
     if settings.cluster_keys is None:
         return BrokerPort(address, wake=wake)
-    from common.cluster_port import ClusterPort  # most systems have one host
+    from yunishard.broker.cluster_port import ClusterPort  # most systems have one host
 
     return ClusterPort(address, wake=wake, cluster_address=settings.cluster_address, keys=settings.cluster_keys)
 
@@ -161,7 +161,7 @@ def open_record(settings: Settings, candidacy: "Candidacy | None") -> OpenedReco
 def open_store(settings: Settings) -> Store:
     """Open the record that the settings name. Raises OSError if it cannot be used."""
     if settings.store:
-        from broker.postgres_store import PostgresStore  # needs a library that other systems do not have
+        from yunishard.broker.postgres_store import PostgresStore  # needs a library that other systems do not have
 
         return PostgresStore(settings.store)
     return SqliteStore(settings.state / RECORD_NAME if settings.state else IN_MEMORY)

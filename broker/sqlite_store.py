@@ -16,15 +16,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from broker.config_versions import VersionHistory
-from broker.hosts import HostRow
-from broker.record_conversion import LAST_WITH_TEXTS, NEW, convert_record
-from broker.registry import RmRecord
-from broker.store import COLUMNS, Store, TextLost, build_histories, build_records, build_version, compute_digest
-from common.control_messages import ConfigVersion, HostChange, ManagerRecord
-from common.folders import sync_folder
-from common.messages import INT64_MAX
-from common.sqlite_file import (
+from yunishard.broker.config_versions import VersionHistory
+from yunishard.broker.hosts import HostRow
+from yunishard.broker.record_conversion import LAST_WITH_TEXTS, NEW, convert_record
+from yunishard.broker.registry import RmRecord
+from yunishard.broker.store import (
+    COLUMNS,
+    Store,
+    TextLost,
+    build_histories,
+    build_records,
+    build_version,
+    compute_digest,
+)
+from yunishard.common.messages.control_messages import ConfigVersion, HostChange, ManagerRecord
+from yunishard.common.messages.kinds import INT64_MAX
+from yunishard.common.process.folders import sync_folder
+from yunishard.common.sqlite_file import (
     IN_MEMORY,
     decode_text,
     find_format,

@@ -14,24 +14,24 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from msgspec import Raw
 
-from broker.config_analysis import AnalysedPartition
-from broker.config_validation import AnalysisCache
-from broker.config_versions import FROM_FILE, ConfigVersions
-from broker.hosts import Hosts
-from broker.registry import Registry, RmSession
-from broker.stored_texts import StoredTexts
-from common.config.model import compute_checksum
-from common.config.problems import ConfigError, Problem
-from common.config.validation import DEFAULT_TEXT
-from common.control_messages import Echo
-from common.messages import Header
-from common.metrics import Histogram
-from common.names import NUMBERS_PER_INCARNATION, compile_rm_ids
-from common.query_messages import ConfigRefusals, RefusedChange
-from common.wire import NEVER, Outgoing, make_outgoing
+from yunishard.broker.config_analysis import AnalysedPartition
+from yunishard.broker.config_validation import AnalysisCache
+from yunishard.broker.config_versions import FROM_FILE, ConfigVersions
+from yunishard.broker.hosts import Hosts
+from yunishard.broker.registry import Registry, RmSession
+from yunishard.broker.stored_texts import StoredTexts
+from yunishard.common.config.model import compute_checksum
+from yunishard.common.config.problems import ConfigError, Problem
+from yunishard.common.config.validation import DEFAULT_TEXT
+from yunishard.common.messages.control_messages import Echo
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.query_messages import ConfigRefusals, RefusedChange
+from yunishard.common.messages.wire import NEVER, Outgoing, make_outgoing
+from yunishard.common.names import NUMBERS_PER_INCARNATION, compile_rm_ids
+from yunishard.common.process.metrics import Histogram
 
 if TYPE_CHECKING:
-    from common.settings import Settings
+    from yunishard.common.settings import Settings
 
 WARNINGS_LOGGED_MAX: Final = 20
 """Warnings about one configuration that are logged; a last line counts the others."""

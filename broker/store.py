@@ -14,12 +14,12 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from broker.config_versions import VERSIONS_BYTES_MAX, VersionHistory
-from broker.hosts import HostRow
-from broker.queries import build_version_answer
-from broker.registry import RmRecord
-from broker.rm_records import decode_record, sort_records
-from common.control_messages import (
+from yunishard.broker.config_versions import VERSIONS_BYTES_MAX, VersionHistory
+from yunishard.broker.hosts import HostRow
+from yunishard.broker.queries import build_version_answer
+from yunishard.broker.registry import RmRecord
+from yunishard.broker.rm_records import decode_record, sort_records
+from yunishard.common.messages.control_messages import (
     ConfigVersion,
     HostChange,
     HostRecorded,
@@ -34,12 +34,12 @@ from common.control_messages import (
     VersionRead,
     VersionsRemoved,
 )
-from common.inbox import ThreadEndpoint
-from common.messages import INT64_MAX, Header
-from common.names import NUMBERS_PER_INCARNATION, RECORD
-from common.process_health import WriteTimes
-from common.query_messages import Answer, ReadConfig
-from common.wire import Incoming, Outgoing, decode_body, encode_body, make_outgoing
+from yunishard.common.messages.kinds import INT64_MAX, Header
+from yunishard.common.messages.query_messages import Answer, ReadConfig
+from yunishard.common.messages.wire import Incoming, Outgoing, decode_body, encode_body, make_outgoing
+from yunishard.common.names import NUMBERS_PER_INCARNATION, RECORD
+from yunishard.common.process.health import WriteTimes
+from yunishard.common.transport.inbox import ThreadEndpoint
 
 RECORD_NAME: Final = "broker.sqlite"
 """The record in the state directory."""

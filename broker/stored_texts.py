@@ -10,11 +10,11 @@ text is read at a time. Not here: the analysis of a text (`config_validation.py`
 from collections.abc import Callable
 from typing import Final
 
-from common.config.problems import ConfigError, Problem
-from common.control_messages import ReadVersion, VersionRead
-from common.messages import Header
-from common.names import RECORD
-from common.wire import NEVER, Incoming, Outgoing, make_outgoing
+from yunishard.common.config.problems import ConfigError, Problem
+from yunishard.common.messages.control_messages import ReadVersion, VersionRead
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.wire import NEVER, Incoming, Outgoing, make_outgoing
+from yunishard.common.names import RECORD
 
 RETRY_S: Final = 1.0
 """Seconds until the record is asked again for a text that it could not read."""

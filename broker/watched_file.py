@@ -17,14 +17,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from common.config.model import compute_checksum
-from common.config.parse import TEXT_BYTES_MAX
-from common.control_messages import ChangedFile, WriteFile
-from common.folders import sync_folder
-from common.inbox import ThreadEndpoint
-from common.messages import Header
-from common.names import FILE
-from common.wire import Incoming, Outgoing, decode_body, encode_body
+from yunishard.common.config.model import compute_checksum
+from yunishard.common.config.parse import TEXT_BYTES_MAX
+from yunishard.common.messages.control_messages import ChangedFile, WriteFile
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.wire import Incoming, Outgoing, decode_body, encode_body
+from yunishard.common.names import FILE
+from yunishard.common.process.folders import sync_folder
+from yunishard.common.transport.inbox import ThreadEndpoint
 
 POLL_INTERVAL_S: Final = 0.5
 """Seconds between two polls. A change counts once two polls in a row find the same, as the writer may not have

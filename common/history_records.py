@@ -2,14 +2,15 @@
 `event-lines`).
 
 Records are encoded as arrays, as there may be ten thousand of them each second. The parts of an answer are of the same
-moment. Not here: the REST API's form of events (`common/rest_records.py`), the queries (`webservice/history`).
+moment. Not here: the REST API's form of events (`common/rest/records.py`), the queries
+(`yunishard/webservice/history`).
 """
 
 from typing import Final, Generic, TypeVar
 
 from msgspec import Struct, field
 
-from common.messages import Resources
+from yunishard.common.messages.kinds import Resources
 
 EVENTS_MAX: Final = 10_000
 """Events of one answer, about a hundredth of a second for the worker."""

@@ -8,7 +8,7 @@ was, but it may jump, and after a failover another server has another clock. So 
 watcher's own clock: about the time between the last two observations, and that the renewal was between them. Otherwise
 the renewal may have been written just now.
 
-Not here: reading and acquiring leases (`postgres_leases.py`).
+Not here: reading and acquiring leases (`common/postgres/leases.py`).
 """
 
 from typing import Final

@@ -39,7 +39,7 @@ WORKER_PREFIX: Final = "worker/"
 """Precedes the name of a worker's instance in its name as a peer of the broker. The instance that a supervisor gives it
 is `HOST.PID-NUMBER`, with the process id of the supervisor."""
 
-FAKE_RM: Final = "yunishard.fake_rm"
+FAKE_RM: Final = "fake_rm"
 """The role of the process that keeps a system with simulated nodes from being empty."""
 
 STAND_IN_RM: Final = "simulated"

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from common.messages import Resources
+from yunishard.common.messages.kinds import Resources
 
 ScoreNode = Callable[[Resources, Resources, Mapping[str, float]], float]
 """From what is available on a node, its capacity and the weights of the resource types to a score."""

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from functools import lru_cache, reduce
 from typing import Final
 
-from common.messages import INT64_MAX, INT64_MIN, Resources
-from common.names import WHITE_SPACE
+from yunishard.common.messages.kinds import INT64_MAX, INT64_MIN, Resources
+from yunishard.common.names import WHITE_SPACE
 
 Limit = dict[str, int]
 """Resource type to its maximum; a missing type is unlimited."""

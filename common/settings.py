@@ -5,7 +5,7 @@ of `yunishard settings` follow from it. The supervisor writes the effective sett
 process that it starts reads.
 
 Not here: the sources of settings and checks that concern several of them (`deploy/settings.py`), and the settings that
-RMs send (`common/extra_config.py`).
+RMs send (`common/config/extra_config.py`).
 """
 
 # ruff: noqa: RUF009 - `setting` returns a field, as `dataclasses.field` does
@@ -20,10 +20,10 @@ from typing import Final, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from common.acl import AclError, parse_acl
-from common.names import HOST_NAME, LOCAL_HOST, OFF, RM_ID, SUPERVISED, parse_rm_ids
-from common.simulated_nodes import NODE_RESOURCES, NODES_MAX, parse_node_resources
-from common.text_formats import parse_duration
+from yunishard.common.config.acl import AclError, parse_acl
+from yunishard.common.names import HOST_NAME, LOCAL_HOST, OFF, RM_ID, SUPERVISED, parse_rm_ids
+from yunishard.common.simulated_nodes import NODE_RESOURCES, NODES_MAX, parse_node_resources
+from yunishard.common.text_formats import parse_duration
 
 T = TypeVar("T", covariant=True)
 C = TypeVar("C", bound=str)

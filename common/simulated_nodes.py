@@ -9,10 +9,10 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from common.messages import Resources
-from common.names import NODE_PARTITION
-from common.resources import QuantityError, parse_quantity
-from common.rm_messages import NODE_CREATE, NodeInfo
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.messages.rm_messages import NODE_CREATE, NodeInfo
+from yunishard.common.names import NODE_PARTITION
+from yunishard.common.resources import QuantityError, parse_quantity
 
 NODES_MAX: Final = 10_000
 """Simulated nodes of one partition; more are refused as a wrong setting."""

@@ -1,6 +1,7 @@
 """SQLite files with a number of their format: opened privately, converted from earlier formats, refused if later.
 
-The number is the file's `user_version`. Not here: the tables (`broker/sqlite_store.py`, `webservice/history/store.py`).
+The number is the file's `user_version`. Not here: the tables (`broker/sqlite_store.py`,
+`yunishard/webservice/history/store.py`).
 """
 
 import os
@@ -10,7 +11,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Final
 
-from common.folders import find_obstacle
+from yunishard.common.process.folders import find_obstacle
 
 IN_MEMORY: Final = Path(":memory:")
 """The path of a file that ends with the process."""

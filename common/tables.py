@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from common.terminal import clean
+from yunishard.common.process.terminal import clean
 
 if TYPE_CHECKING:
     from rich.table import Table

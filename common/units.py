@@ -1,7 +1,7 @@
 """Amounts, times and counts as operators read them: "40 vcore", "12.5 GiB", "3 min ago".
 
-The dashboard has the same formats in `webservice/ui/units.js`. The time of now is an argument, because the engine's
-explanations use these formats, too.
+The dashboard has the same formats in `yunishard/webservice/ui/units.js`. The time of now is an argument, because the
+engine's explanations use these formats, too.
 
 Not here: quantities of configurations and the SDK (`common/resources.py`), durations of settings (`text_formats.py`).
 """

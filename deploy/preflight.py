@@ -17,22 +17,22 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
-from common import curve_keys
-from common.cluster_connection import is_ip
-from common.config.placement_rules import find_rule_problems
-from common.config.problems import ConfigError, Problem
-from common.config.validation import find_build_problems, find_hierarchy_problems, load
-from common.names import OFF, PREDICATE_PLUGINS
-from common.process_limits import raise_descriptor_limit
-from common.settings import Settings, TlsPaths, encode_settings, host_and_port, replace_settings
-from common.text_formats import describe_file_error, format_count
-from common.token_keys import TokenKeyError, read_token_keys
-from deploy.settings import PORTS
-from deploy.state_directory import StateDirectory, claim_state_directory
+from yunishard.common.config.placement_rules import find_rule_problems
+from yunishard.common.config.problems import ConfigError, Problem
+from yunishard.common.config.validation import find_build_problems, find_hierarchy_problems, load
+from yunishard.common.names import OFF, PREDICATE_PLUGINS
+from yunishard.common.process.limits import raise_descriptor_limit
+from yunishard.common.settings import Settings, TlsPaths, encode_settings, host_and_port, replace_settings
+from yunishard.common.text_formats import describe_file_error, format_count
+from yunishard.common.transport import curve_keys
+from yunishard.common.transport.cluster_connection import is_ip
+from yunishard.common.transport.token_keys import TokenKeyError, read_token_keys
+from yunishard.deploy.settings import PORTS
+from yunishard.deploy.state_directory import StateDirectory, claim_state_directory
 
 DESCRIPTORS_FIXED: Final = 256
 """File descriptors that a process may need for any number of partitions: libraries, files, connections of a few
-clients, and the reserve of `common/process_limits.py`."""
+clients, and the reserve of `common/process/limits.py`."""
 
 DESCRIPTORS_PER_PARTITION: Final = 3
 """File descriptors that the supervisor and the broker may need for each partition: a lifeline or a connection for its
@@ -105,7 +105,9 @@ def _check_predicates(settings: Settings) -> None:
 def _check_store(settings: Settings) -> None:
     if settings.store:
         try:
-            from common.postgres import check_store  # needs a library that other systems do not have
+            from yunishard.common.postgres.connection import (
+                check_store,  # needs a library that other systems do not have
+            )
 
             _log.info("the store is %s", check_store(settings.store))
         except OSError as error:

@@ -1,8 +1,8 @@
 """Child processes: starts and signals them, reads their lifelines, and waits for their end.
 
-Each child gets one end of a socket pair, its lifeline (`common/process.py`). The supervisor holds the other end: when
-it is gone, however it ended, the kernel closes that end and the child stops. A child runs in a session of its own, so
-that Ctrl-C in a terminal reaches only the supervisor, which then stops everything in order.
+Each child gets one end of a socket pair, its lifeline (`common/process/main.py`). The supervisor holds the other end:
+when it is gone, however it ended, the kernel closes that end and the child stops. A child runs in a session of its own,
+so that Ctrl-C in a terminal reaches only the supervisor, which then stops everything in order.
 
 Not here: which processes should run (`supervisor.py`).
 """
@@ -22,17 +22,33 @@ from typing import Final
 
 import msgspec
 
-from common.names import WORKER
-from common.process import Lease
-from common.process_limits import REMEDY, is_shortage
-from common.wire import BrokerAddress
-from deploy.children import STOP_ORDER, Alive, Died, Event, Failed, Granted, LeaderFound, Ready, Refused, Start
+from yunishard.common.messages.wire import BrokerAddress
+from yunishard.common.names import FAKE_RM, WORKER
+from yunishard.common.process.limits import REMEDY, is_shortage
+from yunishard.common.process.main import Lease
+from yunishard.deploy.children import (
+    STOP_ORDER,
+    Alive,
+    Died,
+    Event,
+    Failed,
+    Granted,
+    LeaderFound,
+    Ready,
+    Refused,
+    Start,
+)
 
 Commands = Mapping[str, Sequence[str]]
 """The command of each role, without arguments."""
 
-COMMANDS: Final[Commands] = {role: (sys.executable, "-P", "-m", role) for role in STOP_ORDER}
-"""With `-P`, a stray `common.py` in the working directory is not imported."""
+_MODULES: Final = {FAKE_RM: "workloads.fake_rm"}
+"""The modules below `yunishard` whose names are not their roles."""
+
+COMMANDS: Final[Commands] = {
+    role: (sys.executable, "-P", "-m", f"yunishard.{_MODULES.get(role, role)}") for role in STOP_ORDER
+}
+"""With `-P`, a stray `yunishard.py` in the working directory is not imported."""
 
 LINE_BYTES_MAX: Final = 65536
 

@@ -16,10 +16,10 @@ from typing import Final
 
 import yaml
 
-from common import settings as table
-from common.names import OFF, STAND_IN_RM, compile_rm_ids
-from common.settings import SETTINGS, EffectiveSetting, Settings, SettingsError, parse_setting
-from common.text_formats import describe_file_error
+from yunishard.common import settings as table
+from yunishard.common.names import OFF, STAND_IN_RM, compile_rm_ids
+from yunishard.common.settings import SETTINGS, EffectiveSetting, Settings, SettingsError, parse_setting
+from yunishard.common.text_formats import describe_file_error
 
 SETTINGS_FILE: Final = "settings"
 """`--settings` and YUNISHARD_SETTINGS name the settings file; it is not a setting itself."""

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from common.folders import find_intruder, make_temporary_folder
-from common.process import LEAVE_MAX_S
-from common.settings import Settings, SettingsError
-from common.text_formats import describe_file_error
+from yunishard.common.process.folders import find_intruder, make_temporary_folder
+from yunishard.common.process.main import LEAVE_MAX_S
+from yunishard.common.settings import Settings, SettingsError
+from yunishard.common.text_formats import describe_file_error
 
 SOCKET_PATH_BYTES_MAX: Final = 107
 """The kernel's limit on the path of a unix socket."""

@@ -31,10 +31,17 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from common.control_messages import WORKER_REASON_CHARS_MAX, Hello, HostLeaves, WorkerEnded, WorkersWanted
-from common.messages import Header
-from common.metrics import Family
-from common.names import (
+from yunishard.common.messages.control_messages import (
+    WORKER_REASON_CHARS_MAX,
+    Hello,
+    HostLeaves,
+    WorkerEnded,
+    WorkersWanted,
+)
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.rm_messages import Heartbeat
+from yunishard.common.messages.wire import NEVER, BrokerAddress, Outgoing, make_outgoing
+from yunishard.common.names import (
     BROKER,
     FAKE_RM,
     OFF,
@@ -45,14 +52,13 @@ from common.names import (
     WORKER,
     WORKER_PREFIX,
 )
-from common.restart_delay import RestartDelay
-from common.rm_messages import Heartbeat
-from common.wire import NEVER, BrokerAddress, Outgoing, make_outgoing
-from deploy import children
-from deploy.children import Cause, Child, Event, HostCapacity, Instruction, Phase
+from yunishard.common.process.metrics import Family
+from yunishard.common.restart_delay import RestartDelay
+from yunishard.deploy import children
+from yunishard.deploy.children import Cause, Child, Event, HostCapacity, Instruction, Phase
 
 if TYPE_CHECKING:
-    from common.settings import Settings
+    from yunishard.common.settings import Settings
 
 START_MAX_S: Final = 30.0
 """A process that is not ready after this time is killed. For the worker of a partition, which may have a long journal

@@ -18,28 +18,28 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from common import wire
-from common.compiled import find_engine
-from common.control_messages import Figures, WorkersWanted
-from common.folders import remove_any
-from common.host_facts import measure_capacity
-from common.logs import configure_logging
-from common.metrics import Family, encode_families
-from common.names import BROKER, OFF, SUPERVISOR, peer_name, process_label
-from common.process import install_signal_handlers
-from common.process_metrics import ProcessMetrics
-from common.rm_messages import Heartbeat
-from common.settings import Settings, SettingsError, add_options, given_options
-from common.transport import BrokerConnection, clock
-from common.wire import BrokerAddress, Outgoing, decode_body, make_outgoing
-from deploy import children, service_manager
-from deploy.children import READY, Event, HostCapacity, Instruction
-from deploy.preflight import find_warnings, prepare
-from deploy.processes import COMMANDS, Commands, Processes
-from deploy.service_manager import ServiceManager
-from deploy.settings import SETTINGS_FILE, find_unknown_variables, resolve_settings
-from deploy.state_directory import StateDirectory
-from deploy.supervisor import CANNOT_START, HASTENED, STARTS_MAX, Supervisor
+from yunishard.common.messages import wire
+from yunishard.common.messages.control_messages import Figures, WorkersWanted
+from yunishard.common.messages.rm_messages import Heartbeat
+from yunishard.common.messages.wire import BrokerAddress, Outgoing, decode_body, make_outgoing
+from yunishard.common.names import BROKER, OFF, SUPERVISOR, peer_name, process_label
+from yunishard.common.process.compiled import find_engine
+from yunishard.common.process.folders import remove_any
+from yunishard.common.process.host_facts import measure_capacity
+from yunishard.common.process.logs import configure_logging
+from yunishard.common.process.main import install_signal_handlers
+from yunishard.common.process.metrics import Family, encode_families
+from yunishard.common.process.process_metrics import ProcessMetrics
+from yunishard.common.settings import Settings, SettingsError, add_options, given_options
+from yunishard.common.transport.event_loop import BrokerConnection, clock
+from yunishard.deploy import children, service_manager
+from yunishard.deploy.children import READY, Event, HostCapacity, Instruction
+from yunishard.deploy.preflight import find_warnings, prepare
+from yunishard.deploy.processes import COMMANDS, Commands, Processes
+from yunishard.deploy.service_manager import ServiceManager
+from yunishard.deploy.settings import SETTINGS_FILE, find_unknown_variables, resolve_settings
+from yunishard.deploy.state_directory import StateDirectory
+from yunishard.deploy.supervisor import CANNOT_START, HASTENED, STARTS_MAX, Supervisor
 
 STARTS_PER_PROCESSOR: Final = 2
 """Workers that start at the same time, for each processor; at least `STARTS_MAX`."""

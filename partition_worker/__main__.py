@@ -1,10 +1,10 @@
-"""A worker, which serves one partition: `python -m partition_worker`."""
+"""A worker, which serves one partition: `python -m yunishard.partition_worker`."""
 
 import sys
 
-from common.names import WORKER
-from common.process import main
-from partition_worker.service import serve
+from yunishard.common.names import WORKER
+from yunishard.common.process.main import main
+from yunishard.partition_worker.service import serve
 
 if __name__ == "__main__":
     sys.exit(main(WORKER, "Schedule one partition.", serve))

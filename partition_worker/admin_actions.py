@@ -10,18 +10,25 @@ effects of earlier steps, as when the worker schedules by itself.
 
 from msgspec.json import encode
 
-from common.names import external_name
-from common.query_messages import Answer, ChangeNode, ChangeQueue, KillApplication, MoveApplication, Schedule
-from common.rest_records import DecisionView, KilledView, MovedView, NodeStateView, QueueStateView, StepsView
-from common.rm_messages import AllocationRelease
-from common.wire import Incoming, decode_body
-from partition_worker.engine.administration import NotDone, no_application, no_queue
-from partition_worker.engine.application import Application
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.queue_traversal import Decision
-from partition_worker.engine.state import Effect, Release
-from partition_worker.redaction import Visibility
-from partition_worker.views import build_mark_view, build_node_state
+from yunishard.common.messages.query_messages import (
+    Answer,
+    ChangeNode,
+    ChangeQueue,
+    KillApplication,
+    MoveApplication,
+    Schedule,
+)
+from yunishard.common.messages.rm_messages import AllocationRelease
+from yunishard.common.messages.wire import Incoming, decode_body
+from yunishard.common.names import external_name
+from yunishard.common.rest.records import DecisionView, KilledView, MovedView, NodeStateView, QueueStateView, StepsView
+from yunishard.partition_worker.engine.administration import NotDone, no_application, no_queue
+from yunishard.partition_worker.engine.application import Application
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.queue_traversal import Decision
+from yunishard.partition_worker.engine.state import Effect, Release
+from yunishard.partition_worker.redaction import Visibility
+from yunishard.partition_worker.views import build_mark_view, build_node_state
 
 
 def act(partition: Partition, rm: str, incoming: Incoming, now: float, *, manual: bool) -> tuple[Answer, list[Effect]]:

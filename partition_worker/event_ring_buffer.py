@@ -25,20 +25,22 @@ from typing import Final
 from msgspec import json
 from msgspec.json import Encoder
 
-from common import event_codes, history_records, rest_records
-from common.extra_config import DEFAULTS, ExtraConfig
-from common.messages import Resources
-from common.query_messages import Answer
-from common.resources import drop_zeros, saturate
-from common.rm_messages import EventRecord, EventResponse
-from common.session import Outbox
-from common.text_formats import UnsignedError, parse_unsigned
-from common.wire import NEVER
-from partition_worker.engine.application import ENDED, Application, AppState, Use
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.state import Event, EventFields
-from partition_worker.engine.user_limits import Trackers
-from partition_worker.views import used_resources
+from yunishard.common import history_records
+from yunishard.common.config.extra_config import DEFAULTS, ExtraConfig
+from yunishard.common.messages import event_codes
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.messages.query_messages import Answer
+from yunishard.common.messages.rm_messages import EventRecord, EventResponse
+from yunishard.common.messages.session import Outbox
+from yunishard.common.messages.wire import NEVER
+from yunishard.common.resources import drop_zeros, saturate
+from yunishard.common.rest import records
+from yunishard.common.text_formats import UnsignedError, parse_unsigned
+from yunishard.partition_worker.engine.application import ENDED, Application, AppState, Use
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.state import Event, EventFields
+from yunishard.partition_worker.engine.user_limits import Trackers
+from yunishard.partition_worker.views import used_resources
 
 MESSAGE_BYTES_MAX: Final = 1024
 """A longer message is truncated, and ends with three dots."""
@@ -166,7 +168,7 @@ ANSWERED_MAX: Final = 50_000
 schedule. A caller that asks for more reads on after them.
 """
 
-_NOTHING: Final = rest_records.EventResourceView()
+_NOTHING: Final = records.EventResourceView()
 _encoder: Final = Encoder(order="deterministic")
 
 
@@ -186,7 +188,7 @@ def answer_events(ring: EventRingBuffer, settings: ExtraConfig, args: Mapping[st
 
     def encode(most: int) -> bytes:
         events = [event_view(at_ns, one) for at_ns, one in ring.read_since(start, most)] or None
-        return _encoder.encode(rest_records.BatchView(ring.instance, ring.lowest, ring.highest, events)) + b"\n"
+        return _encoder.encode(records.BatchView(ring.instance, ring.lowest, ring.highest, events)) + b"\n"
 
     return _answer_within(encode, most if count is None else min(count, most), bytes_max)
 
@@ -226,10 +228,10 @@ def _answer_within(encode: Callable[[int], bytes], most: int, bytes_max: int) ->
     return Answer(status=200, body=body)
 
 
-def event_view(at_ns: int, event: Event) -> rest_records.EventView:
+def event_view(at_ns: int, event: Event) -> records.EventView:
     """Build the REST view of an event."""
-    amounts = {kind: rest_records.AmountView(value) for kind, value in saturate(event.resource).items()}
-    return rest_records.EventView(
+    amounts = {kind: records.AmountView(value) for kind, value in saturate(event.resource).items()}
+    return records.EventView(
         type=event.kind,
         objectID=event.object_id,
         message=truncate_message(event.message),
@@ -237,7 +239,7 @@ def event_view(at_ns: int, event: Event) -> rest_records.EventView:
         eventChangeType=event.change,
         eventChangeDetail=event.detail,
         referenceID=event.reference_id,
-        resource=rest_records.EventResourceView(amounts) if amounts else _NOTHING,
+        resource=records.EventResourceView(amounts) if amounts else _NOTHING,
     )
 
 

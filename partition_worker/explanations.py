@@ -16,26 +16,26 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from common.query_messages import Answer, Query
-from common.reasons import MEANINGS, REMEDY_MEANINGS, Reason, Remedy
-from common.rest_explain import AheadView, ChangeView, CheckView, ExplanationView, RemedyView, ReservationView
-from common.rest_views import encode_view
-from common.rm_messages import AddApplicationRequest, UserGroupInformation
-from partition_worker.engine.administration import NotDone
-from partition_worker.engine.durable_records import RejectionRecord
-from partition_worker.engine.explain.causes import DescribeCause, describe_cause
-from partition_worker.engine.explain.explanations import (
+from yunishard.common.messages.query_messages import Answer, Query
+from yunishard.common.messages.reasons import MEANINGS, REMEDY_MEANINGS, Reason, Remedy
+from yunishard.common.messages.rm_messages import AddApplicationRequest, UserGroupInformation
+from yunishard.common.rest.explain import AheadView, ChangeView, CheckView, ExplanationView, RemedyView, ReservationView
+from yunishard.common.rest.views import encode_view
+from yunishard.partition_worker.engine.administration import NotDone
+from yunishard.partition_worker.engine.durable_records import RejectionRecord
+from yunishard.partition_worker.engine.explain.causes import DescribeCause, describe_cause
+from yunishard.partition_worker.engine.explain.explanations import (
     explain_application,
     explain_ask,
     explain_node,
     explain_queue,
 )
-from partition_worker.engine.explain.reservation_views import describe_ask
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.placement import NO_RULE_MATCHED
-from partition_worker.engine.placement_explanation import explain_placement
-from partition_worker.placement_views import build_placement_view
-from partition_worker.redaction import Right, Visibility
+from yunishard.partition_worker.engine.explain.reservation_views import describe_ask
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.placement import NO_RULE_MATCHED
+from yunishard.partition_worker.engine.placement_explanation import explain_placement
+from yunishard.partition_worker.placement_views import build_placement_view
+from yunishard.partition_worker.redaction import Right, Visibility
 
 OK: Final = 200
 

@@ -17,11 +17,11 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Final
 
-from common.control_messages import GroupsFound, GroupsWanted
-from common.group_ids import group_ids
-from common.messages import Header
-from common.wire import Incoming, Outgoing, decode_body, encode_body
-from partition_worker.partition_host import GROUPS
+from yunishard.common.group_ids import group_ids
+from yunishard.common.messages.control_messages import GroupsFound, GroupsWanted
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.wire import Incoming, Outgoing, decode_body, encode_body
+from yunishard.partition_worker.partition_host import GROUPS
 
 LOOKUP_MAX_S: Final = 5.0
 """Time limit of a lookup, from its request."""

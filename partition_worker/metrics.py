@@ -16,7 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Literal
 
-from common.metrics import (
+from yunishard.common.process.metrics import (
     BOUNDS_S,
     Distribution,
     EncodedFamily,
@@ -27,13 +27,13 @@ from common.metrics import (
     join_samples,
     report_journal_stuck,
 )
-from partition_worker.engine.application import ENDED, Application, AppState
-from partition_worker.engine.explain.counts import count_waiting_asks
-from partition_worker.engine.nodes.node_index import Node
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.partition_host import PartitionHost
-from partition_worker.rm_channel import OutboxBarrier
+from yunishard.partition_worker.engine.application import ENDED, Application, AppState
+from yunishard.partition_worker.engine.explain.counts import count_waiting_asks
+from yunishard.partition_worker.engine.nodes.node_index import Node
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.partition_host import PartitionHost
+from yunishard.partition_worker.rm_channel import OutboxBarrier
 
 # Cached samples -------------------------------------------------------------------------------------------------------
 

@@ -33,20 +33,21 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from common import control_messages, extra_config, rm_messages
-from common.config.validation import find_build_problems
-from common.journal_messages import NO_RECORDS, SessionRecord, Step
-from common.messages import Command, Header, Message
-from common.names import BROKER, usual_name
-from common.wire import NEVER, Incoming, Outgoing, WireError, decode_body, make_outgoing
-from partition_worker import admin_actions
-from partition_worker.engine.allocation import Allocation, AskGroup
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.predicates.predicate import Predicate
-from partition_worker.engine.recording import collect_changes
-from partition_worker.engine.state import DEFAULT, Changes, Effect, IgnoredRelease, LogLine, Part, Tuning
-from partition_worker.event_ring_buffer import EventRingBuffer
-from partition_worker.rm_channel import RMChannel, build_messages, select_parts
+from yunishard.common.config import extra_config
+from yunishard.common.config.validation import find_build_problems
+from yunishard.common.messages import control_messages, rm_messages
+from yunishard.common.messages.journal_messages import NO_RECORDS, SessionRecord, Step
+from yunishard.common.messages.kinds import Command, Header, Message
+from yunishard.common.messages.wire import NEVER, Incoming, Outgoing, WireError, decode_body, make_outgoing
+from yunishard.common.names import BROKER, usual_name
+from yunishard.partition_worker import admin_actions
+from yunishard.partition_worker.engine.allocation import Allocation, AskGroup
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.predicates.predicate import Predicate
+from yunishard.partition_worker.engine.recording import collect_changes
+from yunishard.partition_worker.engine.state import DEFAULT, Changes, Effect, IgnoredRelease, LogLine, Part, Tuning
+from yunishard.partition_worker.event_ring_buffer import EventRingBuffer
+from yunishard.partition_worker.rm_channel import RMChannel, build_messages, select_parts
 
 if TYPE_CHECKING:
     from mmap import mmap

@@ -11,10 +11,10 @@ from typing import Final
 from msgspec import DecodeError, convert
 from msgspec.json import decode
 
-from common.placement_reasons import MEANINGS, PlacementReason
-from common.reasons import Reason
-from common.resources import saturate
-from common.rest_placement import (
+from yunishard.common.messages.reasons import Reason
+from yunishard.common.messages.rm_messages import AddApplicationRequest, UserGroupInformation
+from yunishard.common.resources import saturate
+from yunishard.common.rest.placement import (
     PlacementAccessView,
     PlacementCheckView,
     PlacementExplanationView,
@@ -24,16 +24,16 @@ from common.rest_placement import (
     PlacementTemplateView,
     RuleOutcome,
 )
-from common.rest_views import RuleView
-from common.rm_messages import AddApplicationRequest, UserGroupInformation
-from partition_worker.engine.administration import NotDone
-from partition_worker.engine.explain.checks import describe_running
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.placement_explanation import ExplainedPlacement, explain_placement
-from partition_worker.engine.placement_trace import PlacementCheck, RuleTrace, find_failed_check
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.user_resolution import User
-from partition_worker.redaction import Right, Visibility
+from yunishard.common.rest.views import RuleView
+from yunishard.partition_worker.engine.administration import NotDone
+from yunishard.partition_worker.engine.explain.checks import describe_running
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.placement_explanation import ExplainedPlacement, explain_placement
+from yunishard.partition_worker.engine.placement_trace import PlacementCheck, RuleTrace, find_failed_check
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.user_resolution import User
+from yunishard.partition_worker.placement_reasons import MEANINGS, PlacementReason
+from yunishard.partition_worker.redaction import Right, Visibility
 
 APPLICATION: Final = "explained"
 """The ID of the application in messages."""

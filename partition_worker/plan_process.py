@@ -26,15 +26,15 @@ from typing import Final
 
 import msgspec
 
-from common.messages import Header
-from common.names import PLANNER
-from common.query_messages import Answer
-from common.rest_plan import PlanOrder
-from common.wire import Incoming, Outgoing, encode_body
-from partition_worker.engine.partition import Partition
-from partition_worker.journal.snapshot_process import CRASHED, run_forked
-from partition_worker.plan_requests import PlanWanted, answer_plan
-from partition_worker.planning import Course, play
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.query_messages import Answer
+from yunishard.common.messages.wire import Incoming, Outgoing, encode_body
+from yunishard.common.names import PLANNER
+from yunishard.common.rest.plan import PlanOrder
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.journal.snapshot_process import CRASHED, run_forked
+from yunishard.partition_worker.plan_requests import PlanWanted, answer_plan
+from yunishard.partition_worker.planning import Course, play
 
 PLAN_MAX_S: Final = 30.0
 """Seconds that making a plan may take; then its process is killed, and the answer is 503 with that reason."""

@@ -14,20 +14,20 @@ from msgspec import DecodeError, Struct, ValidationError, field, msgpack
 from msgspec.json import decode
 from msgspec.structs import replace
 
-from common.messages import Header
-from common.names import PLANNER
-from common.query_messages import Actor, Answer, Query
-from common.reasons import MEANINGS, Reason
-from common.rest_plan import PlanOrder
-from common.rest_views import encode_view
-from common.rm_messages import PREDICATES
-from common.wire import Incoming, Outgoing, WireError, decode_body
-from partition_worker.engine.administration import NotDone
-from partition_worker.engine.partition import Partition
-from partition_worker.partition_host import PartitionHost
-from partition_worker.plan_views import build_plan_view, check_rights
-from partition_worker.planning import Course, check_ready, play
-from partition_worker.redaction import Visibility
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.query_messages import Actor, Answer, Query
+from yunishard.common.messages.reasons import MEANINGS, Reason
+from yunishard.common.messages.rm_messages import PREDICATES
+from yunishard.common.messages.wire import Incoming, Outgoing, WireError, decode_body
+from yunishard.common.names import PLANNER
+from yunishard.common.rest.plan import PlanOrder
+from yunishard.common.rest.views import encode_view
+from yunishard.partition_worker.engine.administration import NotDone
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.partition_host import PartitionHost
+from yunishard.partition_worker.plan_views import build_plan_view, check_rights
+from yunishard.partition_worker.planning import Course, check_ready, play
+from yunishard.partition_worker.redaction import Visibility
 
 PLAN: Final = "plan"
 """The name of the query. Its argument `order` is a `PlanOrder` in JSON."""

@@ -14,10 +14,10 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from common.query_messages import Actor
-from common.reasons import MEANINGS, Reason
-from common.rest_explain import ExplanationView
-from common.rest_plan import (
+from yunishard.common.messages.query_messages import Actor
+from yunishard.common.messages.reasons import MEANINGS, Reason
+from yunishard.common.rest.explain import ExplanationView
+from yunishard.common.rest.plan import (
     RUN_TIME_TAG,
     AwaitedReleaseView,
     ConfigChange,
@@ -37,13 +37,23 @@ from common.rest_plan import (
     PlanView,
     Verdict,
 )
-from common.text_formats import format_count
-from common.units import format_resources, format_seconds, list_kinds
-from partition_worker.engine.administration import NotDone
-from partition_worker.engine.state import PartitionState
-from partition_worker.planning import DECISIONS_MAX, QUIET_S, Course, End, Evicted, Excess, Owner, Start, Waiting
-from partition_worker.redaction import Right, Visibility
-from partition_worker.virtual_time import task_name
+from yunishard.common.text_formats import format_count
+from yunishard.common.units import format_resources, format_seconds, list_kinds
+from yunishard.partition_worker.engine.administration import NotDone
+from yunishard.partition_worker.engine.state import PartitionState
+from yunishard.partition_worker.planning import (
+    DECISIONS_MAX,
+    QUIET_S,
+    Course,
+    End,
+    Evicted,
+    Excess,
+    Owner,
+    Start,
+    Waiting,
+)
+from yunishard.partition_worker.redaction import Right, Visibility
+from yunishard.partition_worker.virtual_time import task_name
 
 SHOWN_MAX: Final = 1000
 """Applications, asks, evictions, and maxima that are exceeded in one report; `incomplete` counts the others."""

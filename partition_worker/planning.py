@@ -16,12 +16,12 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from common import rm_messages
-from common.messages import Resources
-from common.query_messages import Actor
-from common.reasons import Reason
-from common.rest_explain import ExplanationView
-from common.rest_plan import (
+from yunishard.common.messages import rm_messages
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.messages.query_messages import Actor
+from yunishard.common.messages.reasons import Reason
+from yunishard.common.rest.explain import ExplanationView
+from yunishard.common.rest.plan import (
     RUN_TIME_TAG,
     ConfigChange,
     NewJob,
@@ -31,18 +31,18 @@ from common.rest_plan import (
     PlannedChange,
     PlanOrder,
 )
-from common.text_formats import parse_duration
-from partition_worker import explanations
-from partition_worker.engine.administration import NotDone
-from partition_worker.engine.allocation import Allocation
-from partition_worker.engine.application import Application
-from partition_worker.engine.explain.checks import find_reason
-from partition_worker.engine.explain.explanations import explain_application
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.state import Effect
-from partition_worker.engine.user_limits import Tracker
-from partition_worker.redaction import Visibility
-from partition_worker.virtual_time import Eviction, Submission, Task, VirtualTime, task_name
+from yunishard.common.text_formats import parse_duration
+from yunishard.partition_worker import explanations
+from yunishard.partition_worker.engine.administration import NotDone
+from yunishard.partition_worker.engine.allocation import Allocation
+from yunishard.partition_worker.engine.application import Application
+from yunishard.partition_worker.engine.explain.checks import find_reason
+from yunishard.partition_worker.engine.explain.explanations import explain_application
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.state import Effect
+from yunishard.partition_worker.engine.user_limits import Tracker
+from yunishard.partition_worker.redaction import Visibility
+from yunishard.partition_worker.virtual_time import Eviction, Submission, Task, VirtualTime, task_name
 
 DECISIONS_MAX: Final = 500_000
 """Decisions in one course of events, about 20 s; it then ends early, and the report states where."""

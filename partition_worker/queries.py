@@ -25,21 +25,22 @@ from msgspec import DecodeError, Raw
 from msgspec.json import decode, encode
 from msgspec.structs import replace
 
-from common import history_records, rm_messages
-from common.query_messages import NOT_MODIFIED, TOO_LONG, Answer, ProcessHealth, Query
-from common.reasons import Reason
-from common.rest_views import View, encode_view
-from common.table_definitions import TABLE_NAMES, TableName
-from common.text_formats import UnsignedError
-from common.wire import BODY_BYTES_MAX, NEVER, Incoming, Outgoing, WireError, decode_body
-from partition_worker import event_ring_buffer, explanations, placement_views, redaction, tables, views
-from partition_worker.engine.administration import NotDone
-from partition_worker.engine.application import Application
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.user_limits import Tracker
-from partition_worker.partition_host import PartitionHost
-from partition_worker.redaction import Right, Visibility
+from yunishard.common import history_records
+from yunishard.common.messages import rm_messages
+from yunishard.common.messages.query_messages import NOT_MODIFIED, TOO_LONG, Answer, ProcessHealth, Query
+from yunishard.common.messages.reasons import Reason
+from yunishard.common.messages.wire import BODY_BYTES_MAX, NEVER, Incoming, Outgoing, WireError, decode_body
+from yunishard.common.rest.table_definitions import TABLE_NAMES, TableName
+from yunishard.common.rest.views import View, encode_view
+from yunishard.common.text_formats import UnsignedError
+from yunishard.partition_worker import event_ring_buffer, explanations, placement_views, redaction, tables, views
+from yunishard.partition_worker.engine.administration import NotDone
+from yunishard.partition_worker.engine.application import Application
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.user_limits import Tracker
+from yunishard.partition_worker.partition_host import PartitionHost
+from yunishard.partition_worker.redaction import Right, Visibility
 
 _T = TypeVar("_T")
 

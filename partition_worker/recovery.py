@@ -13,14 +13,14 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from common.journal_messages import SentMessage, SessionRecord, Step
-from common.names import usual_name
-from common.session import Outbox
-from partition_worker.engine.durable_records import Image, PartitionRecord, Record, decode_records
-from partition_worker.engine.recording import list_everything
-from partition_worker.engine.restoring import RecordsInvalid, restore_partition
-from partition_worker.event_ring_buffer import EventRingBuffer
-from partition_worker.partition_host import PartitionHost
+from yunishard.common.messages.journal_messages import SentMessage, SessionRecord, Step
+from yunishard.common.messages.session import Outbox
+from yunishard.common.names import usual_name
+from yunishard.partition_worker.engine.durable_records import Image, PartitionRecord, Record, decode_records
+from yunishard.partition_worker.engine.recording import list_everything
+from yunishard.partition_worker.engine.restoring import RecordsInvalid, restore_partition
+from yunishard.partition_worker.event_ring_buffer import EventRingBuffer
+from yunishard.partition_worker.partition_host import PartitionHost
 
 PIECE_RECORDS: Final = 4096
 """Records in a piece of a snapshot."""

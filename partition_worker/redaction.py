@@ -14,18 +14,26 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from common.query_messages import Actor
-from common.resources import Limit, less, saturate, tighten
-from common.rest_views import PRIORITY_NONE, GroupView, NodeView, QueueView, UsageView, UserView, format_duration
-from partition_worker import views
-from partition_worker.engine.application import Application
-from partition_worker.engine.durable_records import PreemptionRecord
-from partition_worker.engine.nodes.node_index import Node
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.state import PartitionState
-from partition_worker.engine.user_limits import QueueUsage, Tracker
-from partition_worker.engine.user_resolution import User
+from yunishard.common.messages.query_messages import Actor
+from yunishard.common.resources import Limit, less, saturate, tighten
+from yunishard.common.rest.views import (
+    PRIORITY_NONE,
+    GroupView,
+    NodeView,
+    QueueView,
+    UsageView,
+    UserView,
+    format_duration,
+)
+from yunishard.partition_worker import views
+from yunishard.partition_worker.engine.application import Application
+from yunishard.partition_worker.engine.durable_records import PreemptionRecord
+from yunishard.partition_worker.engine.nodes.node_index import Node
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.state import PartitionState
+from yunishard.partition_worker.engine.user_limits import QueueUsage, Tracker
+from yunishard.partition_worker.engine.user_resolution import User
 
 
 class Right(IntEnum):

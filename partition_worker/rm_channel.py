@@ -20,15 +20,15 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from common import rm_messages
-from common.control_messages import GroupsWanted
-from common.journal_messages import Append, Kept, NotKept, SentMessage, Step, TakeSnapshot
-from common.messages import Control, Header, Message, News
-from common.names import BROKER, JOURNAL
-from common.rm_messages import Received
-from common.session import BACKLOG_MAX_MESSAGES, Outbox
-from common.wire import Outgoing, encode_body, make_outgoing
-from partition_worker.engine.state import Effect, IgnoredRelease, LogLine, Part
+from yunishard.common.messages import rm_messages
+from yunishard.common.messages.control_messages import GroupsWanted
+from yunishard.common.messages.journal_messages import Append, Kept, NotKept, SentMessage, Step, TakeSnapshot
+from yunishard.common.messages.kinds import Control, Header, Message, News
+from yunishard.common.messages.rm_messages import Received
+from yunishard.common.messages.session import BACKLOG_MAX_MESSAGES, Outbox
+from yunishard.common.messages.wire import Outgoing, encode_body, make_outgoing
+from yunishard.common.names import BROKER, JOURNAL
+from yunishard.partition_worker.engine.state import Effect, IgnoredRelease, LogLine, Part
 
 
 class RMChannel:

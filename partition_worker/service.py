@@ -17,34 +17,34 @@ from importlib.metadata import EntryPoint, entry_points, version
 from importlib.util import find_spec
 from typing import Final
 
-from common import gc_tuning
-from common.compiled import LIBRARY
-from common.control_messages import Hello
-from common.logs import LogLevels, log_lines
-from common.messages import Header
-from common.metrics import Family, distribution, report_slowest_write
-from common.names import BROKER, JOURNAL, PLANNER, PREDICATE_PLUGINS, WORKER, WORKER_PREFIX
-from common.process import Arguments, Lease, Life
-from common.process_metrics import ProcessMetrics
-from common.rm_messages import Heartbeat
-from common.settings import Settings
-from common.simulated_nodes import build_simulated_nodes, name_simulated_nodes, parse_node_resources
-from common.text_formats import format_count
-from common.transport import BrokerConnection, Transport, clock, drive
-from common.wire import make_outgoing
-from partition_worker import metrics
-from partition_worker.engine.predicates.evaluation import BUILT_IN
-from partition_worker.engine.predicates.predicate import Predicate
-from partition_worker.engine.state import RESERVATION_DELAY_S, Tuning
-from partition_worker.group_lookup import GroupLookup
-from partition_worker.journal.protocol import Journal, Journals
-from partition_worker.journal.quarantine import Quarantine, identify_parent_process
-from partition_worker.journal.sqlite_journal import SqliteJournals
-from partition_worker.journal.writer import BYTES_MAX, JournalWriter
-from partition_worker.partition_host import GROUPS, Attempts, PartitionHost
-from partition_worker.plan_process import Planner
-from partition_worker.recovery import JournalDamaged
-from partition_worker.worker import IdleWorker, Worker
+from yunishard.common.messages.control_messages import Hello
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.rm_messages import Heartbeat
+from yunishard.common.messages.wire import make_outgoing
+from yunishard.common.names import BROKER, JOURNAL, PLANNER, PREDICATE_PLUGINS, WORKER, WORKER_PREFIX
+from yunishard.common.process import gc_tuning
+from yunishard.common.process.compiled import LIBRARY
+from yunishard.common.process.logs import LogLevels, log_lines
+from yunishard.common.process.main import Arguments, Lease, Life
+from yunishard.common.process.metrics import Family, distribution, report_slowest_write
+from yunishard.common.process.process_metrics import ProcessMetrics
+from yunishard.common.settings import Settings
+from yunishard.common.simulated_nodes import build_simulated_nodes, name_simulated_nodes, parse_node_resources
+from yunishard.common.text_formats import format_count
+from yunishard.common.transport.event_loop import BrokerConnection, Transport, clock, drive
+from yunishard.partition_worker import metrics
+from yunishard.partition_worker.engine.predicates.evaluation import BUILT_IN
+from yunishard.partition_worker.engine.predicates.predicate import Predicate
+from yunishard.partition_worker.engine.state import RESERVATION_DELAY_S, Tuning
+from yunishard.partition_worker.group_lookup import GroupLookup
+from yunishard.partition_worker.journal.protocol import Journal, Journals
+from yunishard.partition_worker.journal.quarantine import Quarantine, identify_parent_process
+from yunishard.partition_worker.journal.sqlite_journal import SqliteJournals
+from yunishard.partition_worker.journal.writer import BYTES_MAX, JournalWriter
+from yunishard.partition_worker.partition_host import GROUPS, Attempts, PartitionHost
+from yunishard.partition_worker.plan_process import Planner
+from yunishard.partition_worker.recovery import JournalDamaged
+from yunishard.partition_worker.worker import IdleWorker, Worker
 
 SWITCH_S: Final = 0.0005
 """Switch interval of Python's threads: the journal thread needs a turn a few times for each transaction, and outgoing
@@ -185,9 +185,7 @@ def open_journals(settings: Settings) -> Journals | None:
     if settings.journals is None:
         return None
     if settings.store:
-        from partition_worker.journal.postgres_journal import (
-            PostgresJournals,  # needs a library of `yunishard[cluster]`
-        )
+        from yunishard.partition_worker.journal.postgres_journal import PostgresJournals
 
         return PostgresJournals(settings.store)
     return SqliteJournals(settings.journals, settings.journal_history_bytes)

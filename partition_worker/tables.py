@@ -2,9 +2,9 @@
 sorted and cut.
 
 Commands and the dashboard show a few hundred of many thousands of objects, so the worker selects: it looks at each
-object once, sorts by one column, and makes only the rows of the answer. `common/table_definitions.py` has the columns
-and filters; `redaction.py` decides what a viewer may see. Rows are filtered and sorted by what the viewer sees, so the
-order reveals nothing else.
+object once, sorts by one column, and makes only the rows of the answer. `common/rest/table_definitions.py` has the
+columns and filters; `redaction.py` decides what a viewer may see. Rows are filtered and sorted by what the viewer sees,
+so the order reveals nothing else.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,24 +13,24 @@ from heapq import nlargest, nsmallest
 from itertools import chain
 from typing import Final, NamedTuple, TypeVar
 
-from common.messages import Resources
-from common.reasons import Reason
-from common.resources import NOTHING
-from common.rest_views import Cell, TableView
-from common.table_definitions import LIVE_STATES, ROWS_MAX, TABLES, SortOrder, TableName, parse_sort
-from partition_worker.engine.administration import NotDone
-from partition_worker.engine.allocation import Allocation, AskGroup, Standing
-from partition_worker.engine.application import Application, AppState
-from partition_worker.engine.durable_records import RejectionRecord
-from partition_worker.engine.explain.causes import DescribeCause, find_latest_cause
-from partition_worker.engine.explain.counts import ReasonFinder
-from partition_worker.engine.nodes.node_index import Node
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.queues.queue import NOTHING_PENDING, Queue
-from partition_worker.engine.user_limits import QueueUsage, Tracker
-from partition_worker.explanations import make_describer
-from partition_worker.redaction import Right, Visibility
-from partition_worker.views import describe_node_state, drop_zeros_saturated
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.messages.reasons import Reason
+from yunishard.common.resources import NOTHING
+from yunishard.common.rest.table_definitions import LIVE_STATES, ROWS_MAX, TABLES, SortOrder, TableName, parse_sort
+from yunishard.common.rest.views import Cell, TableView
+from yunishard.partition_worker.engine.administration import NotDone
+from yunishard.partition_worker.engine.allocation import Allocation, AskGroup, Standing
+from yunishard.partition_worker.engine.application import Application, AppState
+from yunishard.partition_worker.engine.durable_records import RejectionRecord
+from yunishard.partition_worker.engine.explain.causes import DescribeCause, find_latest_cause
+from yunishard.partition_worker.engine.explain.counts import ReasonFinder
+from yunishard.partition_worker.engine.nodes.node_index import Node
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.queues.queue import NOTHING_PENDING, Queue
+from yunishard.partition_worker.engine.user_limits import QueueUsage, Tracker
+from yunishard.partition_worker.explanations import make_describer
+from yunishard.partition_worker.redaction import Right, Visibility
+from yunishard.partition_worker.views import describe_node_state, drop_zeros_saturated
 
 _T = TypeVar("_T")
 

@@ -1,6 +1,6 @@
 """Build the JSON views of a partition for REST: queues, applications, nodes, users, preemptions, placement rules.
 
-`common/rest_views.py` defines the views; `redaction.py` removes what a viewer may not see.
+`common/rest/views.py` defines the views; `redaction.py` removes what a viewer may not see.
 """
 
 from collections import Counter, defaultdict
@@ -8,26 +8,26 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
-from common import rest_views
-from common.messages import Resources
-from common.resources import Limit, decode_sum, drop_zeros, saturate
-from common.rest_records import NodeState, NodeStateView
-from partition_worker.engine.allocation import FOREIGN, Allocation, AskGroup
-from partition_worker.engine.application import Application, AppState, History, Use
-from partition_worker.engine.durable_records import (
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.resources import Limit, decode_sum, drop_zeros, saturate
+from yunishard.common.rest import views
+from yunishard.common.rest.records import NodeState, NodeStateView
+from yunishard.partition_worker.engine.allocation import FOREIGN, Allocation, AskGroup
+from yunishard.partition_worker.engine.application import Application, AppState, History, Use
+from yunishard.partition_worker.engine.durable_records import (
     OperatorMark,
     PreemptionRecord,
     RejectionRecord,
     Template,
     VictimRecord,
 )
-from partition_worker.engine.explain.causes import DescribeCause, describe_cause
-from partition_worker.engine.nodes.node_index import Node
-from partition_worker.engine.operator_marks import count_on_node
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.preemption_log import ENTRIES_MAX
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.state import PartitionState
+from yunishard.partition_worker.engine.explain.causes import DescribeCause, describe_cause
+from yunishard.partition_worker.engine.nodes.node_index import Node
+from yunishard.partition_worker.engine.operator_marks import count_on_node
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.preemption_log import ENTRIES_MAX
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.state import PartitionState
 
 
 def drop_zeros_saturated(amounts: Resources) -> Resources:
@@ -37,21 +37,21 @@ def drop_zeros_saturated(amounts: Resources) -> Resources:
     return saturate(drop_zeros(amounts) if 0 in amounts.values() else amounts)
 
 
-def build_partition_view(partition: Partition, rm: str, name: str) -> rest_views.PartitionView:
+def build_partition_view(partition: Partition, rm: str, name: str) -> views.PartitionView:
     """An entry of the list of partitions; `name` is the name in the query."""
     root, fleet = partition.tree.root, partition.nodes
     states = Counter([one.state for one in (*partition.applications.values(), *partition.ended.values())])
     states[AppState.REJECTED] += len(partition.rejections)
     counts = {str(state): number for state, number in sorted(states.items()) if number}
-    return rest_views.PartitionView(
+    return views.PartitionView(
         cluster_id=rm,
         name=name,
-        capacity=rest_views.CapacityView(
+        capacity=views.CapacityView(
             capacity=saturate(fleet.total),
             used_capacity=drop_zeros_saturated(root.allocated),
-            utilization=rest_views.percentages(drop_zeros(root.allocated), fleet.total),
+            utilization=views.percentages(drop_zeros(root.allocated), fleet.total),
         ),
-        node_sorting_policy=rest_views.NodeSortingView(
+        node_sorting_policy=views.NodeSortingView(
             type=fleet.policy,
             resource_weights={kind: int(w) if w == w // 1 else w for kind, w in sorted(fleet.weights.items())},
         ),
@@ -69,16 +69,16 @@ def build_queue_view(
     one: Queue,
     room: Limit | None,
     children: list[Queue],
-    below: list[rest_views.QueueView],
+    below: list[views.QueueView],
     *,
     allocating: list[str],
     partition: str,
-) -> rest_views.QueueView:
+) -> views.QueueView:
     """A queue with the names of `children` and the views `below`. Values that never change in place are not copied:
     there are thousands of queues, and the partition does not schedule meanwhile.
     """
     policies, maximum, allocated = one.policies, one.maximum or {}, one.allocated
-    return rest_views.QueueView(
+    return views.QueueView(
         queuename=one.path,
         status=one.status,
         partition=partition,
@@ -95,7 +95,7 @@ def build_queue_view(
         template=_template(one.template),
         children=below,
         child_names=[child.path for child in children],
-        abs_used_capacity=rest_views.percentages(drop_zeros(allocated), maximum) if maximum else {},
+        abs_used_capacity=views.percentages(drop_zeros(allocated), maximum) if maximum else {},
         max_running_apps=one.max_applications,
         running_apps=one.running,
         current_priority=one.priority,
@@ -114,20 +114,20 @@ def build_queue_view(
     )
 
 
-def build_mark_view(mark: OperatorMark | None) -> rest_views.MarkView | None:
+def build_mark_view(mark: OperatorMark | None) -> views.MarkView | None:
     """The view of the mark of a stopped queue or cordoned node; None if it has none."""
-    return None if mark is None else rest_views.MarkView(user=mark.user, time=mark.at_ns, reason=mark.reason)
+    return None if mark is None else views.MarkView(user=mark.user, time=mark.at_ns, reason=mark.reason)
 
 
 @lru_cache(64)  # most queues have the same
 def _delay(seconds: float) -> str:
-    return rest_views.format_duration(round(seconds * 1e9))
+    return views.format_duration(round(seconds * 1e9))
 
 
-def _template(template: Template | None) -> rest_views.TemplateView | None:
+def _template(template: Template | None) -> views.TemplateView | None:
     if template is None:
         return None
-    return rest_views.TemplateView(
+    return views.TemplateView(
         max_applications=template.max_applications,
         max_resource=saturate(template.maximum or {}),
         guaranteed_resource=saturate(template.guaranteed or {}),
@@ -137,12 +137,12 @@ def _template(template: Template | None) -> rest_views.TemplateView | None:
 
 def build_application_view(
     application: Application, partition: str, describe: DescribeCause = describe_cause
-) -> rest_views.ApplicationView:
+) -> views.ApplicationView:
     """An application that was accepted, whether or not it has ended."""
-    logs: dict[AskGroup, list[rest_views.LogEntryView]] = {}
+    logs: dict[AskGroup, list[views.LogEntryView]] = {}
     asks, allocations = application.requests, application.allocations
     history: History = {} if application.finished_ns else application.history  # YuniKorn has none for ended ones
-    return rest_views.ApplicationView(
+    return views.ApplicationView(
         application_id=application.application_id,
         used_resource=drop_zeros_saturated(application.allocated),
         max_used_resource=saturate(application.max_allocated),
@@ -156,9 +156,9 @@ def build_application_view(
         application_state=application.state,
         user=application.user.name,
         groups=list(application.user.groups),
-        state_log=[rest_views.StateView(time=at_ns, application_state=state) for at_ns, state in application.state_log],
+        state_log=[views.StateView(time=at_ns, application_state=state) for at_ns, state in application.state_log],
         placeholder_data=[
-            rest_views.PlaceholderView(
+            views.PlaceholderView(
                 task_group_name=group.name,
                 count=group.count,
                 min_resource=saturate(group.minimum),
@@ -170,13 +170,13 @@ def build_application_view(
         has_reserved=bool(application.reservations),
         reservations=sorted(application.reservations) if application.reservations else [],
         max_request_priority=application.priority,
-        start_time=application.started_ns // 1_000_000 if application.started_ns else rest_views.NEVER_MS,
-        resource_history=rest_views.HistoryView(
+        start_time=application.started_ns // 1_000_000 if application.started_ns else views.NEVER_MS,
+        resource_history=views.HistoryView(
             resource_usage=used_resources(history, Use.REAL),
             preempted_resource=used_resources(history, Use.PREEMPTED),
             placeholder_resource=used_resources(history, Use.PLACEHOLDER),
         ),
-        backoff_deadline=rest_views.format_rfc3339(int(application.back_off_until * 1e9))
+        backoff_deadline=views.format_rfc3339(int(application.back_off_until * 1e9))
         if application.back_off_until
         else "",
     )
@@ -187,9 +187,9 @@ def used_resources(history: History, use: Use) -> dict[str, Resources]:
     return {kind: saturate(amounts) for (one, kind), amounts in history.items() if one is use}
 
 
-def build_rejection_view(rejection: RejectionRecord, partition: str) -> rest_views.ApplicationView:
+def build_rejection_view(rejection: RejectionRecord, partition: str) -> views.ApplicationView:
     """An application that was rejected."""
-    return rest_views.ApplicationView(
+    return views.ApplicationView(
         application_id=rejection.application_id,
         partition=partition,
         queue_name=rejection.queue_name,
@@ -199,33 +199,31 @@ def build_rejection_view(rejection: RejectionRecord, partition: str) -> rest_vie
         user=rejection.user,
         groups=list(rejection.groups),
         rejected_message=rejection.reason,
-        state_log=[rest_views.StateView(time=rejection.at_ns, application_state=AppState.REJECTED)],
-        max_request_priority=rest_views.PRIORITY_NONE,
-        start_time=rest_views.NEVER_MS,
-        resource_history=rest_views.HistoryView(),
+        state_log=[views.StateView(time=rejection.at_ns, application_state=AppState.REJECTED)],
+        max_request_priority=views.PRIORITY_NONE,
+        start_time=views.NEVER_MS,
+        resource_history=views.HistoryView(),
     )
 
 
-def build_allocation_log(group: AskGroup, describe: DescribeCause) -> list[rest_views.LogEntryView]:
+def build_allocation_log(group: AskGroup, describe: DescribeCause) -> list[views.LogEntryView]:
     """The reasons why asks of a group were not placed: YuniKorn's messages, then the causes with their figures."""
     found = [
-        rest_views.LogEntryView(message=reason, last_occurrence=int(failure.last * 1e9), count=failure.times)
+        views.LogEntryView(message=reason, last_occurrence=int(failure.last * 1e9), count=failure.times)
         for reason, failure in group.failures.items()
     ]
     for cause, failure in (group.causes or {}).values():
         text, at_ns = describe(group, cause).text, int(failure.last * 1e9)
-        found.append(rest_views.LogEntryView(message=text, last_occurrence=at_ns, count=failure.times, code=cause.code))
+        found.append(views.LogEntryView(message=text, last_occurrence=at_ns, count=failure.times, code=cause.code))
     return found
 
 
-def _ask(
-    ask: Allocation, logs: dict[AskGroup, list[rest_views.LogEntryView]], describe: DescribeCause
-) -> rest_views.AskView:
+def _ask(ask: Allocation, logs: dict[AskGroup, list[views.LogEntryView]], describe: DescribeCause) -> views.AskView:
     """A pending ask; `logs` has the log of each group, which its asks share."""
     group = ask.group
     if group is not None and group not in logs:
         logs[group] = build_allocation_log(group, describe)
-    return rest_views.AskView(
+    return views.AskView(
         allocation_key=ask.key,
         allocation_tags=ask.tags,
         request_time=ask.created_ns,
@@ -243,9 +241,9 @@ def _ask(
     )
 
 
-def _allocation(allocation: Allocation) -> rest_views.AllocationView:
+def _allocation(allocation: Allocation) -> views.AllocationView:
     asked_ns = allocation.placeholder_created_ns if allocation.placeholder_used else allocation.created_ns
-    return rest_views.AllocationView(
+    return views.AllocationView(
         allocation_key=allocation.key,
         allocation_tags=allocation.tags,
         request_time=asked_ns,
@@ -263,8 +261,8 @@ def _allocation(allocation: Allocation) -> rest_views.AllocationView:
     )
 
 
-def _foreign(allocation: Allocation) -> rest_views.ForeignAllocationView:
-    return rest_views.ForeignAllocationView(
+def _foreign(allocation: Allocation) -> views.ForeignAllocationView:
+    return views.ForeignAllocationView(
         allocation_key=allocation.key,
         allocation_tags=allocation.tags,
         allocation_time=allocation.created_ns,
@@ -275,9 +273,9 @@ def _foreign(allocation: Allocation) -> rest_views.ForeignAllocationView:
     )
 
 
-def build_node_view(node: Node) -> rest_views.NodeView:
+def build_node_view(node: Node) -> views.NodeView:
     """A node with its allocations."""
-    return rest_views.NodeView(
+    return views.NodeView(
         node_id=node.node_id,
         host_name=node.attribute("hostname"),
         rack_name=node.attribute("rackname"),
@@ -286,7 +284,7 @@ def build_node_view(node: Node) -> rest_views.NodeView:
         allocated=drop_zeros_saturated(node.allocated),
         occupied=drop_zeros_saturated(node.occupied),
         available=drop_zeros_saturated(node.available),
-        utilized=rest_views.percentages(drop_zeros(node.allocated), node.capacity),
+        utilized=views.percentages(drop_zeros(node.allocated), node.capacity),
         allocations=[_allocation(one) for one in sorted(node.allocations.values(), key=lambda one: one.key)],
         foreign_allocations=[_foreign(one) for one in sorted(node.foreign.values(), key=lambda one: one.key)],
         schedulable=node.is_open,
@@ -337,9 +335,9 @@ def index_preemptions(entries: Iterable[PreemptionRecord]) -> dict[str, Preempti
     return dict(reversed(keyed))
 
 
-def build_preemption_view(entry: PreemptionRecord) -> rest_views.PreemptionView:
+def build_preemption_view(entry: PreemptionRecord) -> views.PreemptionView:
     """An entry with its victims."""
-    return rest_views.PreemptionView(
+    return views.PreemptionView(
         time=int(entry.at * 1e9),
         kind=entry.reason,
         queue_name=entry.queue,
@@ -353,9 +351,9 @@ def build_preemption_view(entry: PreemptionRecord) -> rest_views.PreemptionView:
     )
 
 
-def _victim(one: VictimRecord) -> rest_views.VictimView:
+def _victim(one: VictimRecord) -> views.VictimView:
     resources = saturate(one.resources)
-    return rest_views.VictimView(one.key, one.application_id, one.queue, one.node_id, resources, one.ran_s)
+    return views.VictimView(one.key, one.application_id, one.queue, one.node_id, resources, one.ran_s)
 
 
 # Node utilisation -----------------------------------------------------------------------------------------------------
@@ -363,24 +361,24 @@ def _victim(one: VictimRecord) -> rest_views.VictimView:
 _BUCKETS: Final = [f"{percent}-{percent + 10}%" for percent in range(0, 100, 10)]
 
 
-def build_utilisation_view(nodes: Iterable[Node], rm: str, name: str) -> rest_views.UtilisationView:
+def build_utilisation_view(nodes: Iterable[Node], rm: str, name: str) -> views.UtilisationView:
     """All nodes by utilization, for each resource type."""
     found = defaultdict[str, list[list[str]]](lambda: [[] for _ in _BUCKETS])
     for node in nodes:
-        used = rest_views.percentages(node.allocated, node.capacity)
+        used = views.percentages(node.allocated, node.capacity)
         for kind in node.capacity:
             found[kind][bucket(used.get(kind, 0))].append(node.node_id)
     types = [
-        rest_views.TypeUtilisationView(
+        views.TypeUtilisationView(
             type=kind,
             utilization=[
-                rest_views.BucketView(bucket_name=bucket_name, num_of_nodes=len(names), node_names=sorted(names))
+                views.BucketView(bucket_name=bucket_name, num_of_nodes=len(names), node_names=sorted(names))
                 for bucket_name, names in zip(_BUCKETS, buckets, strict=True)
             ],
         )
         for kind, buckets in sorted(found.items())
     ]
-    return rest_views.UtilisationView(cluster_id=rm, partition=name, utilizations=types)
+    return views.UtilisationView(cluster_id=rm, partition=name, utilizations=types)
 
 
 def bucket(percent: int) -> int:

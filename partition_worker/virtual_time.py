@@ -26,14 +26,14 @@ from typing import Final, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from common import rm_messages
-from common.control_messages import GroupsFound, GroupsWanted
-from common.messages import Command, Resources
-from common.wire import NEVER
-from partition_worker.engine.allocation import Allocation
-from partition_worker.engine.durable_records import PreemptionRecord
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.state import Changes, Effect, Part
+from yunishard.common.messages import rm_messages
+from yunishard.common.messages.control_messages import GroupsFound, GroupsWanted
+from yunishard.common.messages.kinds import Command, Resources
+from yunishard.common.messages.wire import NEVER
+from yunishard.partition_worker.engine.allocation import Allocation
+from yunishard.partition_worker.engine.durable_records import PreemptionRecord
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.state import Changes, Effect, Part
 
 BUDGET: Final = 512
 """Decisions of one step, as in a worker."""

@@ -12,25 +12,26 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from common import gc_tuning, wire
-from common.control_messages import ConfigVote, Hello, PrepareConfig, Repeat, Repeated
-from common.journal_messages import TICK, Kept, NotKept, SnapshotTaken, Step
-from common.messages import Command, Header
-from common.metrics import Family, Histogram, encode_families
-from common.names import BROKER, JOURNAL, LOCAL_HOST, PLANNER
-from common.query_messages import Answer, ProcessHealth, Query
-from common.reasons import Reason
-from common.rm_messages import EVENTS, NUMBERED, Heartbeat
-from common.wire import NEVER, Incoming, Outgoing, WireError, decode_body, make_outgoing
-from partition_worker import metrics, partition_host, queries, rm_channel
-from partition_worker.engine.allocation import AskGroup
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.predicates.results import Results
-from partition_worker.event_ring_buffer import EventPush
-from partition_worker.partition_host import GROUPS, PartitionHost
-from partition_worker.plan_requests import PLAN, PlanRequests
-from partition_worker.recovery import encode_snapshot, recover
-from partition_worker.rm_channel import OutboxBarrier
+from yunishard.common.messages import wire
+from yunishard.common.messages.control_messages import ConfigVote, Hello, PrepareConfig, Repeat, Repeated
+from yunishard.common.messages.journal_messages import TICK, Kept, NotKept, SnapshotTaken, Step
+from yunishard.common.messages.kinds import Command, Header
+from yunishard.common.messages.query_messages import Answer, ProcessHealth, Query
+from yunishard.common.messages.reasons import Reason
+from yunishard.common.messages.rm_messages import EVENTS, NUMBERED, Heartbeat
+from yunishard.common.messages.wire import NEVER, Incoming, Outgoing, WireError, decode_body, make_outgoing
+from yunishard.common.names import BROKER, JOURNAL, LOCAL_HOST, PLANNER
+from yunishard.common.process import gc_tuning
+from yunishard.common.process.metrics import Family, Histogram, encode_families
+from yunishard.partition_worker import metrics, partition_host, queries, rm_channel
+from yunishard.partition_worker.engine.allocation import AskGroup
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.predicates.results import Results
+from yunishard.partition_worker.event_ring_buffer import EventPush
+from yunishard.partition_worker.partition_host import GROUPS, PartitionHost
+from yunishard.partition_worker.plan_requests import PLAN, PlanRequests
+from yunishard.partition_worker.recovery import encode_snapshot, recover
+from yunishard.partition_worker.rm_channel import OutboxBarrier
 
 BUDGET_DECISIONS: Final = 512
 """Decisions between two reads of the inbox: a few milliseconds, so that releases and queries need not wait."""

@@ -1,9 +1,9 @@
 """Authentication and authorization: which RM ids the peers of the native port and of the gRPC port may act for.
 
-**Native port.** The ZAP authenticator (`common/zap.py`) admits connections whose CURVE keys are on the allow-list.
-ZeroMQ reports the connection's key with every message; `find_objection` compares it with the RM in the message's
-header. ZeroMQ cannot close a connection on request, so a key that is removed from the list is refused from its next
-message on, and its RM counts as away once it has been silent for long enough.
+**Native port.** The ZAP authenticator (`common/transport/zap.py`) admits connections whose CURVE keys are on the
+allow-list. ZeroMQ reports the connection's key with every message; `find_objection` compares it with the RM in the
+message's header. ZeroMQ cannot close a connection on request, so a key that is removed from the list is refused from
+its next message on, and its RM counts as away once it has been silent for long enough.
 
 **gRPC port.** A caller proves its identity with a client certificate, or not at all. An RM id that has a key of the
 native port needs a certificate for that id over gRPC, so that no port grants more than another one for a weaker proof.
@@ -11,7 +11,7 @@ Other RM ids need a certificate only where the port asks for one. A certificate 
 or URI); without such names its common name counts. The files are checked for each new connection: a changed certificate
 holds from then on, and open connections stay.
 
-Not here: the format of the allow-list (`common/curve_keys.py`), answers to refused messages (`proxy.py`).
+Not here: the format of the allow-list (`common/transport/curve_keys.py`), answers to refused messages (`proxy.py`).
 """
 
 import logging
@@ -22,10 +22,10 @@ from typing import Final
 
 import grpc
 
-from common.curve_keys import AllowList, KeyPair, fingerprint
-from common.names import RM_ID, compile_rm_ids
-from common.zap import ZapAuthenticator, read_stamp
-from rmproxy.grpc_streams import StatusError, StatusKind
+from yunishard.common.names import RM_ID, compile_rm_ids
+from yunishard.common.transport.curve_keys import AllowList, KeyPair, fingerprint
+from yunishard.common.transport.zap import ZapAuthenticator, read_stamp
+from yunishard.rmproxy.grpc_streams import StatusError, StatusKind
 
 DOMAIN: Final = "yunishard-native"
 

@@ -5,7 +5,7 @@ A partition keeps its newest events in a ring buffer and answers queries for the
 query). The proxy keeps only each stream's position, so a client that reads too slowly misses events, and its stream
 ends with a status that reports this.
 
-Not here: how the core handles these calls, kinds of events (`common/event_codes.py`).
+Not here: how the core handles these calls, kinds of events (`common/messages/event_codes.py`).
 """
 
 import asyncio
@@ -17,19 +17,19 @@ import msgspec
 from google.protobuf.json_format import MessageToDict
 from msgspec.structs import replace
 
-from common.messages import Message
-from common.names import normalise_partition_name
-from common.query_messages import Query
-from common.rest_records import BatchView
-from common.rm_messages import ConfigurationUpdated, Left, Refused, UpdateConfiguration
-from common.wire import WireError
-from rmproxy import grpc_streams
-from rmproxy.admin import admin_pb2 as pb
-from rmproxy.authentication import Authorizer
-from rmproxy.grpc_conversion import read_predicates
-from rmproxy.grpc_manager import GrpcRegistry, GrpcRm
-from rmproxy.grpc_streams import Context, Feed, Status, StatusError, StatusKind, read_rm_ids
-from rmproxy.si import scheduler_pb2 as si
+from yunishard.common.messages.kinds import Message
+from yunishard.common.messages.query_messages import Query
+from yunishard.common.messages.rm_messages import ConfigurationUpdated, Left, Refused, UpdateConfiguration
+from yunishard.common.messages.wire import WireError
+from yunishard.common.names import normalise_partition_name
+from yunishard.common.rest.records import BatchView
+from yunishard.rmproxy import grpc_streams
+from yunishard.rmproxy.admin import admin_pb2 as pb
+from yunishard.rmproxy.authentication import Authorizer
+from yunishard.rmproxy.grpc_conversion import read_predicates
+from yunishard.rmproxy.grpc_manager import GrpcRegistry, GrpcRm
+from yunishard.rmproxy.grpc_streams import Context, Feed, Status, StatusError, StatusKind, read_rm_ids
+from yunishard.rmproxy.si import scheduler_pb2 as si
 
 EVENTS_MAX: Final = 500
 """Events in one response, which then usually has less than 1 MiB."""

@@ -4,7 +4,8 @@ Both directions are on the hot path (5,000 asks in a request, thousands of alloc
 loops over the fields in use, without reflection. The conversion validates nothing: an unknown enum number stays as it
 is, an absent part becomes the default of our struct, and comments name what is left out on purpose.
 
-Not here: streams (`grpc_scheduler_service.py`), sessions (`grpc_manager.py`), partition names (`common/session.py`).
+Not here: streams (`grpc_scheduler_service.py`), sessions (`grpc_manager.py`), partition names
+(`common/messages/session.py`).
 """
 
 from collections.abc import Iterator
@@ -14,10 +15,10 @@ from google.protobuf.json_format import MessageToDict
 from msgspec import convert, to_builtins
 from msgspec.structs import asdict, replace
 
-from common import rm_messages
-from common.messages import Resources
-from rmproxy.admin import admin_pb2 as admin_pb
-from rmproxy.si import scheduler_pb2 as pb
+from yunishard.common.messages import rm_messages
+from yunishard.common.messages.kinds import Resources
+from yunishard.rmproxy.admin import admin_pb2 as admin_pb
+from yunishard.rmproxy.si import scheduler_pb2 as pb
 
 Update = rm_messages.NodeRequest | rm_messages.ApplicationRequest | rm_messages.AllocationRequest
 Response = rm_messages.NodeResponse | rm_messages.ApplicationResponse | rm_messages.AllocationResponse

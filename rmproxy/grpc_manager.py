@@ -4,11 +4,11 @@
                           |                          |--register, Registered or no answer--> the next one, or none
                           +--Refused, no answer--> none <--the session was lost, leave--+
 
-A gRPC RM is a native RM whose SDK (`common/session.py`) runs inside the proxy. gRPC has neither sequence numbers nor
-acknowledgements, so `GrpcRm` holds the session, acknowledges messages, resumes after a restart behind the proxy, and
-queues responses until a stream writes them. Memory is bounded without dropping anything: commands wait while their
-partition has too many unacknowledged ones, and results are not acknowledged while too many responses are queued, so
-that the partitions of this RM stop allocating. A registration continues to its end if its caller goes.
+A gRPC RM is a native RM whose SDK (`common/messages/session.py`) runs inside the proxy. gRPC has neither sequence
+numbers nor acknowledgements, so `GrpcRm` holds the session, acknowledges messages, resumes after a restart behind the
+proxy, and queues responses until a stream writes them. Memory is bounded without dropping anything: commands wait while
+their partition has too many unacknowledged ones, and results are not acknowledged while too many responses are queued,
+so that the partitions of this RM stop allocating. A registration continues to its end if its caller goes.
 
 Not here: streams (`grpc_streams.py`), calls (`grpc_scheduler_service.py`, `grpc_admin_service.py`).
 """
@@ -21,13 +21,13 @@ from typing import Final
 
 from msgspec import structs
 
-from common import rm_messages
-from common.control_messages import ManagerAway
-from common.messages import Command, Header, Message
-from common.query_messages import Answer, Query
-from common.session import RETRIABLE, EncodedMessage, Session, split_by_partition
-from common.wire import Incoming, Outgoing, WireError, decode_body, encode_body
-from rmproxy.grpc_conversion import (
+from yunishard.common.messages import rm_messages
+from yunishard.common.messages.control_messages import ManagerAway
+from yunishard.common.messages.kinds import Command, Header, Message
+from yunishard.common.messages.query_messages import Answer, Query
+from yunishard.common.messages.session import RETRIABLE, EncodedMessage, Session, split_by_partition
+from yunishard.common.messages.wire import Incoming, Outgoing, WireError, decode_body, encode_body
+from yunishard.rmproxy.grpc_conversion import (
     Response,
     Update,
     split_request,
@@ -35,7 +35,7 @@ from rmproxy.grpc_conversion import (
     write_question,
     write_scheduling_states,
 )
-from rmproxy.grpc_streams import (
+from yunishard.rmproxy.grpc_streams import (
     CallLimits,
     Feed,
     ResponseQueue,
@@ -46,12 +46,12 @@ from rmproxy.grpc_streams import (
     enter,
     make_refusal_status,
 )
-from rmproxy.rm_sessions import GRPC
+from yunishard.rmproxy.rm_sessions import GRPC
 
 RESPONSES_QUEUED_MAX: Final = 1024
 RESPONSES_QUEUED_BYTES_MAX: Final = 16 << 20
 """Queued responses of an RM, above which results are not acknowledged to the core, and updates of the RM are not read.
-The core may then still send one window for each partition (`common/session.py`)."""
+The core may then still send one window for each partition (`common/messages/session.py`)."""
 
 QUESTIONS_QUEUED_MAX: Final = 256
 """Questions about predicates that wait to be read; one more ends the stream. A partition sends one at a time."""

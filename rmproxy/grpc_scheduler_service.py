@@ -16,16 +16,22 @@ from typing import Final, NamedTuple
 import grpc
 from msgspec.structs import replace
 
-from common.process_limits import LogLimit
-from common.rm_messages import PREDICATES, PREEMPTION_PREDICATES, AllocationResponse, ApplicationResponse, NodeResponse
-from common.transport import clock
-from common.wire import BODY_BYTES_MAX
-from rmproxy import grpc_conversion, grpc_streams
-from rmproxy.authentication import Authorizer
-from rmproxy.grpc_admin_service import AdminService
-from rmproxy.grpc_conversion import Response, Update
-from rmproxy.grpc_manager import GrpcRegistry, GrpcRm
-from rmproxy.grpc_streams import (
+from yunishard.common.messages.rm_messages import (
+    PREDICATES,
+    PREEMPTION_PREDICATES,
+    AllocationResponse,
+    ApplicationResponse,
+    NodeResponse,
+)
+from yunishard.common.messages.wire import BODY_BYTES_MAX
+from yunishard.common.process.limits import LogLimit
+from yunishard.common.transport.event_loop import clock
+from yunishard.rmproxy import grpc_conversion, grpc_streams
+from yunishard.rmproxy.authentication import Authorizer
+from yunishard.rmproxy.grpc_admin_service import AdminService
+from yunishard.rmproxy.grpc_conversion import Response, Update
+from yunishard.rmproxy.grpc_manager import GrpcRegistry, GrpcRm
+from yunishard.rmproxy.grpc_streams import (
     KEEP_SESSION,
     SESSION_METADATA,
     Context,
@@ -36,7 +42,7 @@ from rmproxy.grpc_streams import (
     read_peer,
     read_rm_ids,
 )
-from rmproxy.si import scheduler_pb2 as pb
+from yunishard.rmproxy.si import scheduler_pb2 as pb
 
 CHECK_EVERY_S: Final = 0.05
 """Seconds between two checks whether the server runs; also the pause between two attempts to bind its address."""

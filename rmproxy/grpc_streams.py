@@ -25,8 +25,8 @@ from typing import Final, NoReturn, TypeVar
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from rmproxy import call_limits
-from rmproxy.call_limits import OpenCalls, WaitingCalls, identify_peer
+from yunishard.rmproxy import call_limits
+from yunishard.rmproxy.call_limits import OpenCalls, WaitingCalls, identify_peer
 
 STATUS_TEXT_BYTES_MAX: Final = 2000
 """Size of the text in a status. It is sent percent-encoded, at most three times as long, in metadata, of which clients

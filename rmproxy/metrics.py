@@ -3,7 +3,7 @@
 The proxy does not open the bodies of messages that it routes, so it counts messages, not their items. Only registered
 RMs have counters , because any client can name any RM; the counters go when the RM goes.
 
-Not here: metrics that every process has (`common/process_metrics.py`).
+Not here: metrics that every process has (`common/process/process_metrics.py`).
 """
 
 from collections import Counter
@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
-from common.metrics import Family, counter, gauge
-from common.rm_messages import Refused
-from common.session import WINDOW_MESSAGES
-from common.wire import WireError, decode_body
-from rmproxy.rm_sessions import GRPC, RmSession
+from yunishard.common.messages.rm_messages import Refused
+from yunishard.common.messages.session import WINDOW_MESSAGES
+from yunishard.common.messages.wire import WireError, decode_body
+from yunishard.common.process.metrics import Family, counter, gauge
+from yunishard.rmproxy.rm_sessions import GRPC, RmSession
 
 CODES: Final = ("flood", "forbidden", "malformed", "no-partition", "unknown-kind", "unknown-session", "window")
 """Codes of the proxy's own refusals, which are reported from the start; other codes are reported once they occur."""

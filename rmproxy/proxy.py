@@ -18,17 +18,17 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from common import rm_messages, wire
-from common.control_messages import Hello, ManagerAway, NodesAstray
-from common.messages import Command, Header, News
-from common.names import BROKER, RMPROXY, normalise_partition_name
-from common.query_messages import Answer
-from common.session import WINDOW_BYTES, WINDOW_MESSAGES, split_by_partition
-from common.wire import NEVER, Incoming, Outgoing, WireError, decode_body, encode_body, make_outgoing
-from rmproxy import rate_limit
-from rmproxy.metrics import ProxyMetrics
-from rmproxy.rate_limit import RateLimiter
-from rmproxy.rm_sessions import GRPC, RmSession, make_ref, open_session
+from yunishard.common.messages import rm_messages, wire
+from yunishard.common.messages.control_messages import Hello, ManagerAway, NodesAstray
+from yunishard.common.messages.kinds import Command, Header, News
+from yunishard.common.messages.query_messages import Answer
+from yunishard.common.messages.session import WINDOW_BYTES, WINDOW_MESSAGES, split_by_partition
+from yunishard.common.messages.wire import NEVER, Incoming, Outgoing, WireError, decode_body, encode_body, make_outgoing
+from yunishard.common.names import BROKER, RMPROXY, normalise_partition_name
+from yunishard.rmproxy import rate_limit
+from yunishard.rmproxy.metrics import ProxyMetrics
+from yunishard.rmproxy.rate_limit import RateLimiter
+from yunishard.rmproxy.rm_sessions import GRPC, RmSession, make_ref, open_session
 
 CALLS_MAX: Final = 4096
 """Calls that may wait for the broker. Beyond it the oldest is dropped: its caller gets no answer and may ask again."""

@@ -13,10 +13,10 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from common.messages import Header, Message
-from common.rm_messages import QUESTIONS, ConfigurationUpdated, Registered
-from common.session import WINDOW
-from common.wire import Outgoing, make_outgoing
+from yunishard.common.messages.kinds import Header, Message
+from yunishard.common.messages.rm_messages import QUESTIONS, ConfigurationUpdated, Registered
+from yunishard.common.messages.session import WINDOW
+from yunishard.common.messages.wire import Outgoing, make_outgoing
 
 GRPC: Final = "grpc:"
 """Prefix of gRPC peers. They are in this process, and the gRPC port itself reports when an RM is away."""

@@ -6,25 +6,25 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final
 
-from common.control_messages import Figures
-from common.curve_keys import ALLOWED, read_pair, server_file
-from common.inbox import Inbox
-from common.logs import log_lines
-from common.metrics import encode_families
-from common.names import BROKER, OFF, RMPROXY, peer_name, process_label
-from common.process import Arguments, Life
-from common.process_limits import DescriptorGuard, MemoryLimit
-from common.process_metrics import ProcessMetrics
-from common.settings import Settings
-from common.transport import BrokerConnection, NativePort, Transport, drive
-from common.wire import make_outgoing
-from rmproxy.authentication import Authorizer, RmAuthenticator, make_credentials
-from rmproxy.grpc_admin_service import AdminService
-from rmproxy.grpc_manager import GrpcRegistry
-from rmproxy.grpc_scheduler_service import GrpcServer
-from rmproxy.port_gate import Port, PortGate
-from rmproxy.proxy import Proxy
-from rmproxy.rm_sessions import GRPC
+from yunishard.common.messages.control_messages import Figures
+from yunishard.common.messages.wire import make_outgoing
+from yunishard.common.names import BROKER, OFF, RMPROXY, peer_name, process_label
+from yunishard.common.process.limits import DescriptorGuard, MemoryLimit
+from yunishard.common.process.logs import log_lines
+from yunishard.common.process.main import Arguments, Life
+from yunishard.common.process.metrics import encode_families
+from yunishard.common.process.process_metrics import ProcessMetrics
+from yunishard.common.settings import Settings
+from yunishard.common.transport.curve_keys import ALLOWED, read_pair, server_file
+from yunishard.common.transport.event_loop import BrokerConnection, NativePort, Transport, drive
+from yunishard.common.transport.inbox import Inbox
+from yunishard.rmproxy.authentication import Authorizer, RmAuthenticator, make_credentials
+from yunishard.rmproxy.grpc_admin_service import AdminService
+from yunishard.rmproxy.grpc_manager import GrpcRegistry
+from yunishard.rmproxy.grpc_scheduler_service import GrpcServer
+from yunishard.rmproxy.port_gate import Port, PortGate
+from yunishard.rmproxy.proxy import Proxy
+from yunishard.rmproxy.rm_sessions import GRPC
 
 NATIVE: Final = "native:"
 STOP_GRACE_S: Final = 2.0

@@ -4,11 +4,11 @@ from functools import lru_cache
 
 import msgspec
 
-from broker.config_analysis import analyze
-from broker.routing import BrokerMachine
-from common.control_messages import TextRead
-from common.messages import Header
-from common.wire import Incoming, Outgoing, encode_body
+from yunishard.broker.config_analysis import analyze
+from yunishard.broker.routing import BrokerMachine
+from yunishard.common.messages.control_messages import TextRead
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.wire import Incoming, Outgoing, encode_body
 
 
 @lru_cache(maxsize=256)

@@ -61,7 +61,7 @@ def files_of_an_ask() -> dict[str, set[str]]:
             sys.executable,
             "-P",
             "-m",
-            "deploy",
+            "yunishard.deploy",
             "--ephemeral",
             "--interpreted",
             "--log-level",

@@ -20,8 +20,8 @@ from time import monotonic
 from typing import Final, NamedTuple
 
 from benchmarks.shapes import batches
-from common.messages import Command, Resources
-from common.rm_messages import (
+from yunishard.common.messages.kinds import Command, Resources
+from yunishard.common.messages.rm_messages import (
     NODE_CREATE,
     NODE_CREATE_DRAIN,
     AddApplicationRequest,
@@ -33,8 +33,8 @@ from common.rm_messages import (
     NodeRequest,
     UserGroupInformation,
 )
-from yunishard.client import ResourceManager
-from yunishard.items import release
+from yunishard.sdk.client import ResourceManager
+from yunishard.sdk.items import release
 
 GIB: Final = 1 << 30
 BATCH: Final = 500

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from common import rm_messages
-from common.config.model import (
+from yunishard.common.config.model import (
     ChildTemplateConfig,
     LimitConfig,
     NodeSortConfig,
@@ -25,8 +24,9 @@ from common.config.model import (
     ResolverConfig,
     ResourcesConfig,
 )
-from common.messages import Command, Resources
-from common.rm_messages import (
+from yunishard.common.messages import rm_messages
+from yunishard.common.messages.kinds import Command, Resources
+from yunishard.common.messages.rm_messages import (
     NODE_CREATE,
     AddApplicationRequest,
     Allocation,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 import hypothesis
 import pytest
 
-from common.gc_tuning import collect_rarely
 from tests import leftovers
+from yunishard.common.process.gc_tuning import collect_rarely
 
 if TYPE_CHECKING:
     from xdist.workermanage import WorkerController

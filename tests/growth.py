@@ -6,8 +6,8 @@ sizes = measure(partition)        {"Partition.ended": 3, "Users.learned": 1, ...
 from collections import Counter, deque
 from collections.abc import Callable, Container, Hashable, Iterator, Mapping
 
-from common.messages import Message
-from partition_worker.engine.sorted_items import Order
+from yunishard.common.messages.kinds import Message
+from yunishard.partition_worker.engine.sorted_items import Order
 
 _ATOMS = (str, bytes, int, float, bool, type(None), Message, type, Callable)
 

@@ -7,16 +7,16 @@ indexes, the states of asks and placeholders, and entries that should be gone. T
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from common.query_messages import WorkerHealth
-from common.resources import is_zero
-from common.wire import NEVER
-from partition_worker.engine.application import ENDED, LINGER_S, Application, AppState
-from partition_worker.engine.auditor import check_objects, has_owner, is_on_node
-from partition_worker.engine.ledger import may_swap
-from partition_worker.engine.nodes.node_index import Node, Reservation
-from partition_worker.engine.queues.queue import NOTHING_PENDING, Queue
-from partition_worker.engine.state import PartitionState
-from partition_worker.engine.user_limits import Tracker
+from yunishard.common.messages.query_messages import WorkerHealth
+from yunishard.common.messages.wire import NEVER
+from yunishard.common.resources import is_zero
+from yunishard.partition_worker.engine.application import ENDED, LINGER_S, Application, AppState
+from yunishard.partition_worker.engine.auditor import check_objects, has_owner, is_on_node
+from yunishard.partition_worker.engine.ledger import may_swap
+from yunishard.partition_worker.engine.nodes.node_index import Node, Reservation
+from yunishard.partition_worker.engine.queues.queue import NOTHING_PENDING, Queue
+from yunishard.partition_worker.engine.state import PartitionState
+from yunishard.partition_worker.engine.user_limits import Tracker
 
 
 def check(state: PartitionState) -> None:

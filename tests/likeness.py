@@ -8,18 +8,18 @@ from typing import Final
 
 import msgspec
 
-from common.acl import Acl
-from common.resources import drop_zeros
-from partition_worker.engine.allocation import SortedAsks
-from partition_worker.engine.application import ENDED, Application
-from partition_worker.engine.durable_records import Template
-from partition_worker.engine.nodes.node_index import NodeIndex
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.queues.queue import Policies
-from partition_worker.engine.sorted_items import Order
-from partition_worker.engine.state import Timers
-from partition_worker.engine.user_limits import Trackers, Usage
-from partition_worker.engine.user_resolution import User
+from yunishard.common.config.acl import Acl
+from yunishard.common.resources import drop_zeros
+from yunishard.partition_worker.engine.allocation import SortedAsks
+from yunishard.partition_worker.engine.application import ENDED, Application
+from yunishard.partition_worker.engine.durable_records import Template
+from yunishard.partition_worker.engine.nodes.node_index import NodeIndex
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.queues.queue import Policies
+from yunishard.partition_worker.engine.sorted_items import Order
+from yunishard.partition_worker.engine.state import Timers
+from yunishard.partition_worker.engine.user_limits import Trackers, Usage
+from yunishard.partition_worker.engine.user_resolution import User
 
 LOST: Final = frozenset(
     {

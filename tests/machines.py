@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from common.config.model import PartitionConfig
-from common.config.validation import load
-from common.messages import Header, Message
-from common.wire import Incoming, Outgoing, decode_body, encode_body
+from yunishard.common.config.model import PartitionConfig
+from yunishard.common.config.validation import load
+from yunishard.common.messages.kinds import Header, Message
+from yunishard.common.messages.wire import Incoming, Outgoing, decode_body, encode_body
 
 RM: Final = "rm-1"
 SESSION: Final = "session-1"

@@ -16,13 +16,13 @@ from typing import Final, NamedTuple
 
 import pytest
 
-import partition_worker.engine
-from partition_worker.engine import durable_records
-from partition_worker.engine.durable_records import Image, PreemptionRecord, Record, Removed, kind_of
-from partition_worker.engine.state import Changes
+import yunishard.partition_worker.engine
 from tests import recorded
+from yunishard.partition_worker.engine import durable_records
+from yunishard.partition_worker.engine.durable_records import Image, PreemptionRecord, Record, Removed, kind_of
+from yunishard.partition_worker.engine.state import Changes
 
-ENGINE: Final = Path(partition_worker.engine.__file__).parent
+ENGINE: Final = Path(yunishard.partition_worker.engine.__file__).resolve().parent
 READERS: Final = ("recording.py", "restoring.py")
 """Modules that read the marks."""
 

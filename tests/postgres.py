@@ -20,8 +20,8 @@ from typing import Final
 
 import psycopg
 
-from common.postgres import convert
 from tests.leftovers import at_end
+from yunishard.common.postgres.connection import convert
 
 USER: Final = "postgres"
 NOBODY: Final = 65534

@@ -7,13 +7,13 @@ one.partition.restored()          what would be recovered now; verified and comp
 
 import msgspec
 
-from partition_worker.engine.durable_records import Image, Record, Removed, decode_records, kind_of
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.recording import collect_changes, list_everything
-from partition_worker.engine.restoring import restore_partition
-from partition_worker.engine.state import Changes, Effect
 from tests.invariants import check
 from tests.likeness import differences
+from yunishard.partition_worker.engine.durable_records import Image, Record, Removed, decode_records, kind_of
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.recording import collect_changes, list_everything
+from yunishard.partition_worker.engine.restoring import restore_partition
+from yunishard.partition_worker.engine.state import Changes, Effect
 
 Content = dict[tuple[str, str | int], Record]
 

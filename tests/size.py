@@ -18,18 +18,10 @@ from typing import Final
 from tests import ask_path
 
 ROOT: Final = Path(__file__).parents[1]
-SHIPPED: Final = (
-    "broker",
-    "common",
-    "deploy",
-    "kubernetes_shim",
-    "partition_worker",
-    "rmproxy",
-    "simulator",
-    "store",
-    "webservice",
-    "yunishard",
-)
+LINKED: Final = ("broker", "common", "deploy", "partition_worker", "rmproxy")
+"""Packages of `yunishard` that are folders of their own, and links there."""
+
+SHIPPED: Final = (*LINKED, "yunishard")
 PACKAGES: Final = ("benchmarks", *SHIPPED)
 GENERATED: Final = ("_pb2.py", "_pb2_grpc.py")
 
@@ -69,6 +61,8 @@ class SourceFile:
     @cached_property
     def module(self) -> str:
         parts = list(self.path.relative_to(ROOT).with_suffix("").parts)
+        if parts[0] in LINKED:
+            parts.insert(0, "yunishard")
         return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
     @cached_property

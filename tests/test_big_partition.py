@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from partition_worker.engine.partition import Partition
 from tests.big_partition import WAITING, Scale, commands, config, name_of, reason_of
 from tests.machines import config_of
 from tests.trial import START_S
+from yunishard.partition_worker.engine.partition import Partition
 
 SCALE = Scale(queues=200, nodes=200, applications=400)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from common import compiled
-from yunishard import cli
+from yunishard.cli import main as cli
+from yunishard.common.process import compiled
 
 ROOT = Path(__file__).parents[1]
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import msgspec
 
-from partition_worker.engine.state import LogLine
 from tests.builders import PROVIDED_CREATE
 from tests.properties.workload import LEAVES, TREES, Workload
 from tests.trial import Trial
+from yunishard.partition_worker.engine.state import LogLine
 
 COMMANDS = 560
 SHOW = "from tests.test_determinism import digest; print(digest())"

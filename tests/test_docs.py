@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from yunishard.cli import build_parser, main, parse_words
+from yunishard.cli.main import build_parser, main, parse_words
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

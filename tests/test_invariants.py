@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from partition_worker.engine.application import AppState
-from partition_worker.engine.durable_records import Template
 from tests.builders import apps, asks, foreign, nodes
 from tests.invariants import check, find_violations
 from tests.trial import Trial
+from yunishard.partition_worker.engine.application import AppState
+from yunishard.partition_worker.engine.durable_records import Template
 
 NO_TEMPLATE = Template(0, {}, None, None)
 

@@ -7,11 +7,11 @@ from typing import Final
 
 import pytest
 
-from common.names import BROKER
-from common.wire import NEVER
 from tests.test_rollout_crashes import NEW, OLD, a_world, by_a_front_end, by_the_rm, nothing_is_lost, truth
 from tests.world import PROXY, World
 from tests.world_rm import RM
+from yunishard.common.messages.wire import NEVER
+from yunishard.common.names import BROKER
 
 PARTITIONS: Final = ("default", "gpu", "stays")
 ENDS: Final = (PROXY, *(f"rm-1_{name}" for name in PARTITIONS))

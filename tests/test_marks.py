@@ -5,8 +5,8 @@ from typing import get_args
 
 import pytest
 
-from partition_worker.engine import durable_records
 from tests import marks
+from yunishard.partition_worker.engine import durable_records
 
 ENGINE = "tests/partition_worker/engine"
 TESTS = (

@@ -5,15 +5,15 @@ from typing import Final
 
 import pytest
 
-from common.control_messages import Repeat
-from common.messages import Header
-from common.names import BROKER
-from common.rm_messages import Received, RegisterResourceManager
-from common.session import EncodedMessage, Session
-from common.wire import Incoming, Outgoing, encode_body
-from rmproxy.proxy import Proxy
 from tests.broker.bench import PROXY, BrokerBench
 from tests.machines import PARTITION, RM, SESSION, partition_of
+from yunishard.common.messages.control_messages import Repeat
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.rm_messages import Received, RegisterResourceManager
+from yunishard.common.messages.session import EncodedMessage, Session
+from yunishard.common.messages.wire import Incoming, Outgoing, encode_body
+from yunishard.common.names import BROKER
+from yunishard.rmproxy.proxy import Proxy
 
 PEER: Final = "native:rm"
 HOPS: Final = 11

@@ -10,14 +10,14 @@ from typing import Final
 import msgspec
 import pytest
 
-from common.config.model import compute_checksum
-from common.config.validation import load
-from common.messages import Header
-from common.names import BROKER, normalise_partition_name
-from common.query_messages import ChangeConfig
-from common.wire import Outgoing, make_outgoing
 from tests.world import World
 from tests.world_rm import RM
+from yunishard.common.config.model import compute_checksum
+from yunishard.common.config.validation import load
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.query_messages import ChangeConfig
+from yunishard.common.messages.wire import Outgoing, make_outgoing
+from yunishard.common.names import BROKER, normalise_partition_name
 
 QUEUES: Final = "queues: [{name: root, submitacl: '*', queues: [{name: batch}]}]"
 MORE: Final = "queues: [{name: root, submitacl: '*', queues: [{name: batch}, {name: more}]}]"

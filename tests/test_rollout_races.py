@@ -11,16 +11,16 @@ from typing import Final
 import msgspec
 import pytest
 
-from broker.config_rollout import ROLLOUT_MAX_S
-from broker.state import ECHO_MAX_S
-from common.config.model import compute_checksum
-from common.messages import Header
-from common.names import BROKER
-from common.query_messages import ChangeConfig
-from common.wire import Outgoing, make_outgoing
 from tests.test_rollout_crashes import MORE, NEW, OLD, QUEUES, STEPS, a_world, by_a_front_end, by_the_rm, meant, running
 from tests.world import World
 from tests.world_rm import RM
+from yunishard.broker.config_rollout import ROLLOUT_MAX_S
+from yunishard.broker.state import ECHO_MAX_S
+from yunishard.common.config.model import compute_checksum
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.query_messages import ChangeConfig
+from yunishard.common.messages.wire import Outgoing, make_outgoing
+from yunishard.common.names import BROKER
 
 OTHER: Final = f"partitions: [{{name: default, {QUEUES}}}, {{name: gpu, {MORE}}}, {{name: stays, {MORE}}}]"
 TEXTS: Final = {compute_checksum(text): text for text in (OLD, NEW, OTHER)}

@@ -4,12 +4,12 @@ import sys
 
 import pytest
 
-from broker.config_versions import RMS_MAX
-from common.names import BROKER
-from rmproxy.rate_limit import PEERS_MAX
 from tests.growth import find_growing
 from tests.world import PROXY, World
 from tests.world_rm import RM
+from yunishard.broker.config_versions import RMS_MAX
+from yunishard.common.names import BROKER
+from yunishard.rmproxy.rate_limit import PEERS_MAX
 
 PARTITIONS = ("default", "gpu")
 

@@ -4,8 +4,10 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from common.messages import Header
-from common.rm_messages import (
+from tests.world import World
+from tests.world_rm import CONFIG, RM
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.rm_messages import (
     PREDICATES,
     PREEMPTION_PREDICATES,
     AddApplicationRequest,
@@ -17,10 +19,8 @@ from common.rm_messages import (
     RegisterResourceManager,
     UserGroupInformation,
 )
-from common.wire import Outgoing, decode_body
-from tests.world import World
-from tests.world_rm import CONFIG, RM
-from yunishard.items import Predicate, PreemptionPredicate, answer_predicates
+from yunishard.common.messages.wire import Outgoing, decode_body
+from yunishard.sdk.items import Predicate, PreemptionPredicate, answer_predicates
 
 
 class Choosy(RM):

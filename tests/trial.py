@@ -7,11 +7,13 @@ assert trial.told() == ["node n1 accepted", "app-1 accepted", "app-1 Accepted", 
 
 from collections.abc import Callable, Mapping, Sequence
 
-from common.config.model import PartitionConfig, PlacementRuleConfig
-from common.control_messages import GroupsFound, GroupsWanted
-from common.messages import Command
-from common.query_messages import Actor
-from common.rm_messages import (
+from tests.builders import PARTITION, TYPE_NAMES, config
+from tests.invariants import check
+from yunishard.common.config.model import PartitionConfig, PlacementRuleConfig
+from yunishard.common.messages.control_messages import GroupsFound, GroupsWanted
+from yunishard.common.messages.kinds import Command
+from yunishard.common.messages.query_messages import Actor
+from yunishard.common.messages.rm_messages import (
     AcceptedApplication,
     AcceptedNode,
     Allocation,
@@ -28,17 +30,15 @@ from common.rm_messages import (
     UpdatedApplication,
     Verdict,
 )
-from common.wire import NEVER
-from partition_worker.engine.administration import NotDone
-from partition_worker.engine.application import Application
-from partition_worker.engine.nodes.node_index import Node
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.predicates.predicate import Predicate
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.queues.tree import Settings, Tree, compare_configs
-from partition_worker.engine.state import Effect, IgnoredRelease, LogLine, Part
-from tests.builders import PARTITION, TYPE_NAMES, config
-from tests.invariants import check
+from yunishard.common.messages.wire import NEVER
+from yunishard.partition_worker.engine.administration import NotDone
+from yunishard.partition_worker.engine.application import Application
+from yunishard.partition_worker.engine.nodes.node_index import Node
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.predicates.predicate import Predicate
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.queues.tree import Settings, Tree, compare_configs
+from yunishard.partition_worker.engine.state import Effect, IgnoredRelease, LogLine, Part
 
 ADMIN = Actor(user="op", scheduler_admin=True)
 START_S = 1_700_000_000.0

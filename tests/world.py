@@ -16,14 +16,18 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from broker.config_versions import ConfigVersions
-from broker.queries import build_version_answer
-from broker.registry import RmRecord
-from broker.rm_records import decode_record
-from broker.routing import BrokerMachine
-from broker.state import BrokerState
-from common.config.model import compute_checksum
-from common.control_messages import (
+from tests.analyses import answer_text
+from tests.invariants import check
+from tests.properties.remedying import Copy
+from tests.world_rm import RM
+from yunishard.broker.config_versions import ConfigVersions
+from yunishard.broker.queries import build_version_answer
+from yunishard.broker.registry import RmRecord
+from yunishard.broker.rm_records import decode_record
+from yunishard.broker.routing import BrokerMachine
+from yunishard.broker.state import BrokerState
+from yunishard.common.config.model import compute_checksum
+from yunishard.common.messages.control_messages import (
     ChangedFile,
     ConfigVersion,
     Hello,
@@ -36,11 +40,9 @@ from common.control_messages import (
     WorkersWanted,
     WriteFile,
 )
-from common.messages import Header
-from common.names import FILE, LOCAL_HOST, PLANNER, RECORD, SUPERVISOR, WEBSERVICE, WORKER_PREFIX, peer_name
-from common.query_messages import Answer, ReadConfig
-from common.settings import Settings
-from common.wire import (
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.query_messages import Answer, ReadConfig
+from yunishard.common.messages.wire import (
     LINK_LOST,
     NEVER,
     Incoming,
@@ -52,16 +54,14 @@ from common.wire import (
     encode_frames,
     make_outgoing,
 )
-from partition_worker.engine.predicates.predicate import Predicate
-from partition_worker.partition_host import PartitionHost
-from partition_worker.plan_requests import PlanWanted, answer_plan
-from partition_worker.planning import play
-from partition_worker.worker import Worker
-from rmproxy.proxy import BROKER, Proxy
-from tests.analyses import answer_text
-from tests.invariants import check
-from tests.properties.remedying import Copy
-from tests.world_rm import RM
+from yunishard.common.names import FILE, LOCAL_HOST, PLANNER, RECORD, SUPERVISOR, WEBSERVICE, WORKER_PREFIX, peer_name
+from yunishard.common.settings import Settings
+from yunishard.partition_worker.engine.predicates.predicate import Predicate
+from yunishard.partition_worker.partition_host import PartitionHost
+from yunishard.partition_worker.plan_requests import PlanWanted, answer_plan
+from yunishard.partition_worker.planning import play
+from yunishard.partition_worker.worker import Worker
+from yunishard.rmproxy.proxy import BROKER, Proxy
 
 PROXY: Final = "rmproxy"
 KEEPER: Final = peer_name(SUPERVISOR, LOCAL_HOST)

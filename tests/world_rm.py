@@ -1,7 +1,7 @@
 """A resource manager for the simulated world: a session, and books of its own about what it asked for and heard."""
 
-from common.messages import Command, Header
-from common.rm_messages import (
+from yunishard.common.messages.kinds import Command, Header
+from yunishard.common.messages.rm_messages import (
     AddApplicationRequest,
     Allocation,
     AllocationRelease,
@@ -22,8 +22,8 @@ from common.rm_messages import (
     UpdateConfiguration,
     UserGroupInformation,
 )
-from common.session import EncodedMessage, Session
-from common.wire import Outgoing, WireError
+from yunishard.common.messages.session import EncodedMessage, Session
+from yunishard.common.messages.wire import Outgoing, WireError
 
 QUEUES = "queues: [{name: root, submitacl: '*', queues: [{name: batch}]}]"
 CONFIG = f"partitions: [{{name: default, {QUEUES}}}, {{name: gpu, {QUEUES}}}]"

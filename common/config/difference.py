@@ -11,9 +11,9 @@ from typing import Final
 
 import msgspec
 
-from common.config import model
-from common.names import ROOT
-from common.resources import QuantityError, parse_quantity
+from yunishard.common.config import model
+from yunishard.common.names import ROOT
+from yunishard.common.resources import QuantityError, parse_quantity
 
 _Settings = Mapping[str, str]
 """Name of a setting to its text, which is empty or absent if it is not set."""

@@ -2,7 +2,7 @@
 applications, users and groups above their new limits.
 
 Only what the change itself brings about is listed: a queue that exceeds its maximum already, and keeps it, is not. The
-usage comes from the tables of a partition (`common/table_definitions.py`). Nothing is decided here: the engine
+usage comes from the tables of a partition (`common/rest/table_definitions.py`). Nothing is decided here: the engine
 (`partition_worker/engine/reconfiguration.py`) applies a configuration whatever its impact.
 """
 
@@ -13,12 +13,12 @@ from typing import Final, Literal
 import msgspec
 from msgspec.structs import replace
 
-from common.config import model
-from common.config.model import LimitConfig, PartitionConfig, QueueConfig
-from common.config.properties import parse_delay
-from common.names import ROOT
-from common.text_formats import format_count
-from common.units import format_amount, format_seconds
+from yunishard.common.config import model
+from yunishard.common.config.model import LimitConfig, PartitionConfig, QueueConfig
+from yunishard.common.config.properties import parse_delay
+from yunishard.common.names import ROOT
+from yunishard.common.text_formats import format_count
+from yunishard.common.units import format_amount, format_seconds
 
 ANYONE: Final = "*"
 """In a limit: each user without a limit of its own, or all groups without one together."""

@@ -9,9 +9,9 @@ further.
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from common.config import model
-from common.config.placement_rules import iterate_expressions, measure_expression
-from common.config.problems import Report
+from yunishard.common.config import model
+from yunishard.common.config.placement_rules import iterate_expressions, measure_expression
+from yunishard.common.config.problems import Report
 
 PARTITIONS_MAX: Final = 10_000
 """Partitions of a configuration, as many as the setting `partitions-max` allows at most. One with more is refused."""

@@ -13,9 +13,9 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from common.config.problems import under
-from common.names import DEFAULT_PARTITION, ROOT
-from common.resources import parse_quantity
+from yunishard.common.config.problems import under
+from yunishard.common.names import DEFAULT_PARTITION, ROOT
+from yunishard.common.resources import parse_quantity
 
 DEFAULT_WEIGHTS: Final[Mapping[str, float]] = {"vcore": 1.0, "memory": 1.0}
 """Weights of the resource types in node sorting, if the configuration sets none."""

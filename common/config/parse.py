@@ -21,8 +21,8 @@ import msgspec
 import yaml
 from msgspec import inspect
 
-from common.config.model import Configuration
-from common.config.problems import UNKNOWN_LINE, ConfigError, Lines, Problem, Report, under
+from yunishard.common.config.model import Configuration
+from yunishard.common.config.problems import UNKNOWN_LINE, ConfigError, Lines, Problem, Report, under
 
 TEXT_BYTES_MAX: Final = 16 * 1024 * 1024
 VALUES_MAX: Final = 1_000_000

@@ -16,9 +16,9 @@ from typing import Final
 
 import re2
 
-from common.config.model import FilterConfig, PartitionConfig, PlacementRuleConfig, QueueConfig
-from common.config.problems import NO_LINES, Lines, Problem, Report, under
-from common.names import GROUP, ILLEGAL_QUEUE, QUEUE, ROOT, USER
+from yunishard.common.config.model import FilterConfig, PartitionConfig, PlacementRuleConfig, QueueConfig
+from yunishard.common.config.problems import NO_LINES, Lines, Problem, Report, under
+from yunishard.common.names import GROUP, ILLEGAL_QUEUE, QUEUE, ROOT, USER
 
 RULES: Final = ("fixed", "provided", "tag", "user", "primarygroup", "secondarygroup", "applicationtype")
 """Every rule that a configuration may name, in any case."""

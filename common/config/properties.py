@@ -11,8 +11,8 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from common.node_sort_policies import NODE_SORT_POLICIES, PACK, parse_node_choice
-from common.text_formats import parse_duration
+from yunishard.common.node_sort_policies import NODE_SORT_POLICIES, PACK, parse_node_choice
+from yunishard.common.text_formats import parse_duration
 
 SIMILARITY_MIN: Final = 0.86
 """Ratio of `difflib` above which a key is reported as a misspelled property: one or two wrong letters."""

@@ -9,16 +9,16 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from common import resources
-from common.acl import AclError, describe_multiple_spaces, has_too_many_fields, parse_acl
-from common.config import model
-from common.config.limits import check_size
-from common.config.parse import parse_with_lines
-from common.config.placement_rules import check_rule_paths, check_rules
-from common.config.problems import NO_LINES, ConfigError, Lines, Problem, Report
-from common.messages import Resources
-from common.names import DEFAULT_PARTITION, GROUP, ILLEGAL_QUEUE, PARTITION, QUEUE, ROOT, USER
-from common.node_sort_policies import NODE_SORT_POLICIES
+from yunishard.common import resources
+from yunishard.common.config import model
+from yunishard.common.config.acl import AclError, describe_multiple_spaces, has_too_many_fields, parse_acl
+from yunishard.common.config.limits import check_size
+from yunishard.common.config.parse import parse_with_lines
+from yunishard.common.config.placement_rules import check_rule_paths, check_rules
+from yunishard.common.config.problems import NO_LINES, ConfigError, Lines, Problem, Report
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.names import DEFAULT_PARTITION, GROUP, ILLEGAL_QUEUE, PARTITION, QUEUE, ROOT, USER
+from yunishard.common.node_sort_policies import NODE_SORT_POLICIES
 
 DEFAULT_TEXT: Final = """\
 partitions:

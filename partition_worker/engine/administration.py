@@ -13,19 +13,19 @@ end, and the RM receives all releases.
 
 from typing import Final
 
-from common import event_codes
-from common.names import RECOVERY_QUEUE
-from common.query_messages import Actor
-from common.resources import describe_amount, permits, plus
-from partition_worker.engine import application_updates, events, ledger, lifecycle
-from partition_worker.engine.allocation import Allocation
-from partition_worker.engine.allocation_updates import remove_everything
-from partition_worker.engine.application import ACTIVE, AppEvent, Application, AppState
-from partition_worker.engine.gang_scheduling import gang_objection
-from partition_worker.engine.node_updates import remove_node
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.state import PartitionState
-from partition_worker.engine.user_resolution import User
+from yunishard.common.messages import event_codes
+from yunishard.common.messages.query_messages import Actor
+from yunishard.common.names import RECOVERY_QUEUE
+from yunishard.common.resources import describe_amount, permits, plus
+from yunishard.partition_worker.engine import application_updates, events, ledger, lifecycle
+from yunishard.partition_worker.engine.allocation import Allocation
+from yunishard.partition_worker.engine.allocation_updates import remove_everything
+from yunishard.partition_worker.engine.application import ACTIVE, AppEvent, Application, AppState
+from yunishard.partition_worker.engine.gang_scheduling import gang_objection
+from yunishard.partition_worker.engine.node_updates import remove_node
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.state import PartitionState
+from yunishard.partition_worker.engine.user_resolution import User
 
 MOVABLE = frozenset({AppState.NEW, AppState.ACCEPTED, *ACTIVE, AppState.RESUMING, AppState.COMPLETING})
 """States in which an application may move."""

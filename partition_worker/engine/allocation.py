@@ -15,10 +15,10 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from common import rm_messages
-from common.messages import INT64_MAX, Resources
-from common.reasons import Reason
-from partition_worker.engine.sorted_items import Order
+from yunishard.common.messages import rm_messages
+from yunishard.common.messages.kinds import INT64_MAX, Resources
+from yunishard.common.messages.reasons import Reason
+from yunishard.partition_worker.engine.sorted_items import Order
 
 # Ask shapes -----------------------------------------------------------------------------------------------------------
 

@@ -6,19 +6,19 @@
 from collections.abc import Iterable
 from typing import Final
 
-from common import event_codes, rm_messages
-from common.resources import equal, is_positive, is_zero
-from partition_worker.engine import events, ledger, lifecycle
-from partition_worker.engine.allocation import FOREIGN, Allocation, AskGroup, Constraint, from_message
-from partition_worker.engine.application import ACTIVE, AppEvent, Application, AppState
-from partition_worker.engine.gang_scheduling import unwind_swap
-from partition_worker.engine.nodes.node_index import Node
-from partition_worker.engine.predicates.evaluation import NODE_SCOPE, PARTITION_SCOPE, SCOPE
-from partition_worker.engine.predicates.verdicts import DEADLINE_S, Keys, Pair
-from partition_worker.engine.preemption.quota_enforcement import start_quota_timers
-from partition_worker.engine.rm_errors import RmError
-from partition_worker.engine.state import IgnoredRelease, PartitionState, find_text_objection
-from partition_worker.engine.user_resolution import HELD_MAX
+from yunishard.common.messages import event_codes, rm_messages
+from yunishard.common.resources import equal, is_positive, is_zero
+from yunishard.partition_worker.engine import events, ledger, lifecycle
+from yunishard.partition_worker.engine.allocation import FOREIGN, Allocation, AskGroup, Constraint, from_message
+from yunishard.partition_worker.engine.application import ACTIVE, AppEvent, Application, AppState
+from yunishard.partition_worker.engine.gang_scheduling import unwind_swap
+from yunishard.partition_worker.engine.nodes.node_index import Node
+from yunishard.partition_worker.engine.predicates.evaluation import NODE_SCOPE, PARTITION_SCOPE, SCOPE
+from yunishard.partition_worker.engine.predicates.verdicts import DEADLINE_S, Keys, Pair
+from yunishard.partition_worker.engine.preemption.quota_enforcement import start_quota_timers
+from yunishard.partition_worker.engine.rm_errors import RmError
+from yunishard.partition_worker.engine.state import IgnoredRelease, PartitionState, find_text_objection
+from yunishard.partition_worker.engine.user_resolution import HELD_MAX
 
 _CONFIRMATIONS = frozenset({rm_messages.TIMEOUT, rm_messages.PREEMPTED_BY_SCHEDULER})
 """Termination types by which an RM confirms a release that the core requested; they are not answered."""

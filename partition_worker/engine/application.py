@@ -19,12 +19,12 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final, Literal
 
-from common.messages import Resources
-from common.resources import add_to, describe_amount, plus, take_from, total_of
-from partition_worker.engine.allocation import Allocation, Amounts, PendingAsks
-from partition_worker.engine.nodes.node_index import PackIndex, Reservation
-from partition_worker.engine.queues.queue import NOTHING_PENDING, Queue
-from partition_worker.engine.user_resolution import User
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.resources import add_to, describe_amount, plus, take_from, total_of
+from yunishard.partition_worker.engine.allocation import Allocation, Amounts, PendingAsks
+from yunishard.partition_worker.engine.nodes.node_index import PackIndex, Reservation
+from yunishard.partition_worker.engine.queues.queue import NOTHING_PENDING, Queue
+from yunishard.partition_worker.engine.user_resolution import User
 
 
 class AppState(StrEnum):

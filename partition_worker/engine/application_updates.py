@@ -6,22 +6,21 @@ the groups are known; a removal drops it. `placement.py` chooses the queue.
 
 from typing import Final
 
-from common import event_codes, rm_messages
-from common.control_messages import GroupsFound, GroupsWanted
-from common.names import RECOVERY_QUEUE, USER
-from common.placement_reasons import PlacementReason
-from partition_worker.engine import allocation_updates, events, lifecycle
-from partition_worker.engine.application import ENDED, Application, AppState
-from partition_worker.engine.durable_records import RejectionRecord
-from partition_worker.engine.gang_scheduling import gang_objection, placeholder_timeout_s
-from partition_worker.engine.placement import PlacementRejected, PlacementWork, Submission
-from partition_worker.engine.placement_trace import PlacementTrace
-from partition_worker.engine.preemption.quota_enforcement import quota_preemption_time
-from partition_worker.engine.queues.fair_share import refresh_fair_maximum
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.queues.tree import CreationPlan, QueueError, apply_namespace_quota
-from partition_worker.engine.state import PartitionState, find_text_objection
-from partition_worker.engine.user_resolution import (
+from yunishard.common.messages import event_codes, rm_messages
+from yunishard.common.messages.control_messages import GroupsFound, GroupsWanted
+from yunishard.common.names import RECOVERY_QUEUE, USER
+from yunishard.partition_worker.engine import allocation_updates, events, lifecycle
+from yunishard.partition_worker.engine.application import ENDED, Application, AppState
+from yunishard.partition_worker.engine.durable_records import RejectionRecord
+from yunishard.partition_worker.engine.gang_scheduling import gang_objection, placeholder_timeout_s
+from yunishard.partition_worker.engine.placement import PlacementRejected, PlacementWork, Submission
+from yunishard.partition_worker.engine.placement_trace import PlacementTrace
+from yunishard.partition_worker.engine.preemption.quota_enforcement import quota_preemption_time
+from yunishard.partition_worker.engine.queues.fair_share import refresh_fair_maximum
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.queues.tree import CreationPlan, QueueError, apply_namespace_quota
+from yunishard.partition_worker.engine.state import PartitionState, find_text_objection
+from yunishard.partition_worker.engine.user_resolution import (
     NO_GROUP,
     OPERATING_SYSTEM,
     WAITING_MAX,
@@ -32,6 +31,7 @@ from partition_worker.engine.user_resolution import (
     Users,
     is_forced,
 )
+from yunishard.partition_worker.placement_reasons import PlacementReason
 
 APPLICATIONS_MAX: Final = 200_000
 """Applications of a partition that have not ended, a few kilobytes each."""

@@ -14,17 +14,17 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final, NamedTuple
 
-from common import event_codes
-from common.messages import Resources
-from common.query_messages import WorkerHealth
-from common.resources import add_to, drop_zeros, equal, minus, plus, text, total_of
-from common.wire import NEVER
-from partition_worker.engine.allocation import Allocation
-from partition_worker.engine.application import ACTIVE, Application
-from partition_worker.engine.nodes.node_index import Node
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.state import PartitionState
-from partition_worker.engine.user_limits import Tracker
+from yunishard.common.messages import event_codes
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.messages.query_messages import WorkerHealth
+from yunishard.common.messages.wire import NEVER
+from yunishard.common.resources import add_to, drop_zeros, equal, minus, plus, text, total_of
+from yunishard.partition_worker.engine.allocation import Allocation
+from yunishard.partition_worker.engine.application import ACTIVE, Application
+from yunishard.partition_worker.engine.nodes.node_index import Node
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.state import PartitionState
+from yunishard.partition_worker.engine.user_limits import Tracker
 
 LISTED_MAX: Final = 100
 """Items listed for one check."""

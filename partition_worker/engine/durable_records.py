@@ -20,10 +20,10 @@ from typing import ClassVar, Final, Literal, TypeVar, get_args
 import msgspec
 from msgspec import Struct
 
-from common.config.model import PartitionConfig
-from common.messages import Resources
-from common.resources import EncodedSum
-from common.rm_messages import AddApplicationRequest, Allocation, AllocationRelease, PreemptionPolicy
+from yunishard.common.config.model import PartitionConfig
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.messages.rm_messages import AddApplicationRequest, Allocation, AllocationRelease, PreemptionPolicy
+from yunishard.common.resources import EncodedSum
 
 
 class Record(Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False, tag_field="record"):

@@ -11,14 +11,14 @@ room is recorded once, and once more when it ends.
 from collections.abc import Mapping
 from typing import Final
 
-from common import event_codes, rm_messages
-from common.messages import Resources
-from common.resources import Limit, text
-from partition_worker.engine.allocation import Allocation
-from partition_worker.engine.application import Application, AppState
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.state import PartitionState
-from partition_worker.engine.user_limits import UsageAccount
+from yunishard.common.messages import event_codes, rm_messages
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.resources import Limit, text
+from yunishard.partition_worker.engine.allocation import Allocation
+from yunishard.partition_worker.engine.application import Application, AppState
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.state import PartitionState
+from yunishard.partition_worker.engine.user_limits import UsageAccount
 
 ENTERED: Final[Mapping[AppState, int]] = {
     AppState.NEW: event_codes.APP_NEW,

@@ -22,16 +22,23 @@ Timeouts:
 from collections.abc import Iterable
 from typing import Final
 
-from common import event_codes, rm_messages
-from common.messages import Resources
-from common.resources import covers, fits, is_positive, is_zero, permits, plus, text, tightest, total_of
-from partition_worker.engine import events, ledger, lifecycle
-from partition_worker.engine.allocation import Allocation
-from partition_worker.engine.application import ACTIVE, LINGER_S, PLACEHOLDER_TIMEOUT_S, AppEvent, Application, AppState
-from partition_worker.engine.ledger import may_swap, release_placeholders
-from partition_worker.engine.predicates.results import WorkSpent
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.state import PartitionState, Release, Replace
+from yunishard.common.messages import event_codes, rm_messages
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.resources import covers, fits, is_positive, is_zero, permits, plus, text, tightest, total_of
+from yunishard.partition_worker.engine import events, ledger, lifecycle
+from yunishard.partition_worker.engine.allocation import Allocation
+from yunishard.partition_worker.engine.application import (
+    ACTIVE,
+    LINGER_S,
+    PLACEHOLDER_TIMEOUT_S,
+    AppEvent,
+    Application,
+    AppState,
+)
+from yunishard.partition_worker.engine.ledger import may_swap, release_placeholders
+from yunishard.partition_worker.engine.predicates.results import WorkSpent
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.state import PartitionState, Release, Replace
 
 REFUSED_MAX: Final = 64
 """Ask groups of one application that fit no node of a placeholder, after which the search stops."""

@@ -5,15 +5,15 @@ here, and on the fast path of `queue_traversal.py`; nowhere else. `auditor.py` v
 has already decided that the change is allowed.
 """
 
-from common import event_codes, rm_messages
-from common.messages import Resources
-from common.resources import equal, fits, is_zero, minus, total_of
-from partition_worker.engine import events, lifecycle, reservations
-from partition_worker.engine.allocation import Allocation, Constraint
-from partition_worker.engine.application import ACTIVE, AppEvent, Application, AppState, TaskGroup
-from partition_worker.engine.nodes.node_index import UNKNOWN_INSTANCE, Node
-from partition_worker.engine.queues.queue import Queue, Total
-from partition_worker.engine.state import PartitionState
+from yunishard.common.messages import event_codes, rm_messages
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.resources import equal, fits, is_zero, minus, total_of
+from yunishard.partition_worker.engine import events, lifecycle, reservations
+from yunishard.partition_worker.engine.allocation import Allocation, Constraint
+from yunishard.partition_worker.engine.application import ACTIVE, AppEvent, Application, AppState, TaskGroup
+from yunishard.partition_worker.engine.nodes.node_index import UNKNOWN_INSTANCE, Node
+from yunishard.partition_worker.engine.queues.queue import Queue, Total
+from yunishard.partition_worker.engine.state import PartitionState
 
 
 def add_ask(state: PartitionState, application: Application, ask: Allocation) -> None:

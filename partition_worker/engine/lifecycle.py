@@ -6,13 +6,21 @@ transition table; callers decide when an event happens.
 
 from typing import Final
 
-from common import event_codes
-from common.resources import is_zero
-from common.rm_messages import UpdatedApplication
-from partition_worker.engine import events
-from partition_worker.engine.application import ACTIVE, ENDED, LINGER_S, AppEvent, Application, AppState, next_state
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.state import PartitionState
+from yunishard.common.messages import event_codes
+from yunishard.common.messages.rm_messages import UpdatedApplication
+from yunishard.common.resources import is_zero
+from yunishard.partition_worker.engine import events
+from yunishard.partition_worker.engine.application import (
+    ACTIVE,
+    ENDED,
+    LINGER_S,
+    AppEvent,
+    Application,
+    AppState,
+    next_state,
+)
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.state import PartitionState
 
 STATE_AWARE_OFF: Final = "application.stateaware.disable"
 """Application tag that, if `true`, skips the Starting state."""

@@ -8,16 +8,16 @@ if its node refuses the ask, and allocations stay.
 from collections.abc import Mapping
 from typing import Final
 
-from common import event_codes, rm_messages
-from common.messages import Resources
-from common.names import NODE_PARTITION
-from common.resources import equal
-from partition_worker.engine import events, ledger, reservations
-from partition_worker.engine.allocation import Allocation
-from partition_worker.engine.allocation_updates import end_allocation
-from partition_worker.engine.gang_scheduling import unwind_swap
-from partition_worker.engine.nodes.node_index import Node
-from partition_worker.engine.state import PartitionState, find_text_objection
+from yunishard.common.messages import event_codes, rm_messages
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.names import NODE_PARTITION
+from yunishard.common.resources import equal
+from yunishard.partition_worker.engine import events, ledger, reservations
+from yunishard.partition_worker.engine.allocation import Allocation
+from yunishard.partition_worker.engine.allocation_updates import end_allocation
+from yunishard.partition_worker.engine.gang_scheduling import unwind_swap
+from yunishard.partition_worker.engine.nodes.node_index import Node
+from yunishard.partition_worker.engine.state import PartitionState, find_text_objection
 
 NODES_MAX: Final = 100_000
 """Nodes of a partition."""

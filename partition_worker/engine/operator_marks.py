@@ -19,20 +19,20 @@ operator removes them, also over other configurations, a node that is registered
 
 from typing import Final, NamedTuple
 
-from common import event_codes
-from common.names import RECOVERY_QUEUE
-from common.query_messages import Actor
-from common.rm_messages import PREEMPTED_BY_SCHEDULER
-from common.text_formats import format_count
-from partition_worker.engine import events, ledger, reservations
-from partition_worker.engine.administration import NotDone, check_administers, no_queue
-from partition_worker.engine.durable_records import OperatorMark
-from partition_worker.engine.gang_scheduling import unwind_swap
-from partition_worker.engine.nodes.node_index import Node
-from partition_worker.engine.nodes.nodes import CORDONS_MAX
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.queues.tree import STOPS_MAX
-from partition_worker.engine.state import PartitionState
+from yunishard.common.messages import event_codes
+from yunishard.common.messages.query_messages import Actor
+from yunishard.common.messages.rm_messages import PREEMPTED_BY_SCHEDULER
+from yunishard.common.names import RECOVERY_QUEUE
+from yunishard.common.text_formats import format_count
+from yunishard.partition_worker.engine import events, ledger, reservations
+from yunishard.partition_worker.engine.administration import NotDone, check_administers, no_queue
+from yunishard.partition_worker.engine.durable_records import OperatorMark
+from yunishard.partition_worker.engine.gang_scheduling import unwind_swap
+from yunishard.partition_worker.engine.nodes.node_index import Node
+from yunishard.partition_worker.engine.nodes.nodes import CORDONS_MAX
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.queues.tree import STOPS_MAX
+from yunishard.partition_worker.engine.state import PartitionState
 
 REASON_MAX: Final = 256
 """Characters of the reason that an operator gives; a longer one is refused."""

@@ -15,17 +15,17 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
-from common.messages import Resources
-from common.resources import NOTHING, Limit, add_to, is_positive, less, tightest
-from common.rm_messages import SCHEDULING_FAILED, UpdateContainerSchedulingState
-from common.wire import NEVER
-from partition_worker.engine.allocation import Standing
-from partition_worker.engine.application import Application
-from partition_worker.engine.queues.fair_share import queue_key
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.ready_queues import application_key
-from partition_worker.engine.state import PartitionState
-from partition_worker.engine.user_limits import UsageAccount
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.messages.rm_messages import SCHEDULING_FAILED, UpdateContainerSchedulingState
+from yunishard.common.messages.wire import NEVER
+from yunishard.common.resources import NOTHING, Limit, add_to, is_positive, less, tightest
+from yunishard.partition_worker.engine.allocation import Standing
+from yunishard.partition_worker.engine.application import Application
+from yunishard.partition_worker.engine.queues.fair_share import queue_key
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.ready_queues import application_key
+from yunishard.partition_worker.engine.state import PartitionState
+from yunishard.partition_worker.engine.user_limits import UsageAccount
 
 REPORT_EVERY_S: Final = 0.5
 """Seconds between two reports. Cluster autoscalers wait for them: a pod has its condition within a second."""

@@ -12,14 +12,14 @@ Pure: it reads no clock, sends nothing and logs nothing; `now` is Unix seconds a
 
 from collections.abc import Callable, Sequence
 
-from common import rm_messages
-from common.config.model import PartitionConfig
-from common.control_messages import GroupsFound
-from common.messages import Command
-from common.query_messages import Actor
-from common.resources import is_positive
-from common.wire import NEVER
-from partition_worker.engine import (
+from yunishard.common.config.model import PartitionConfig
+from yunishard.common.messages import rm_messages
+from yunishard.common.messages.control_messages import GroupsFound
+from yunishard.common.messages.kinds import Command
+from yunishard.common.messages.query_messages import Actor
+from yunishard.common.messages.wire import NEVER
+from yunishard.common.resources import is_positive
+from yunishard.partition_worker.engine import (
     administration,
     allocation_updates,
     application_updates,
@@ -32,16 +32,16 @@ from partition_worker.engine import (
     reservations,
     resync,
 )
-from partition_worker.engine.allocation import AskGroup
-from partition_worker.engine.application import AppEvent
-from partition_worker.engine.auditor import Auditor
-from partition_worker.engine.gang_scheduling import handle_placeholder_timeout, handle_state_timeout
-from partition_worker.engine.outstanding_asks import REPORT_EVERY_S, OutstandingAsks
-from partition_worker.engine.predicates.predicate import Predicate
-from partition_worker.engine.preemption import quota_enforcement
-from partition_worker.engine.queues.tree import QueueChangePlan, compare_configs
-from partition_worker.engine.reconfiguration import remove_empty_queues
-from partition_worker.engine.state import DEFAULT, Effect, PartitionState, Tuning
+from yunishard.partition_worker.engine.allocation import AskGroup
+from yunishard.partition_worker.engine.application import AppEvent
+from yunishard.partition_worker.engine.auditor import Auditor
+from yunishard.partition_worker.engine.gang_scheduling import handle_placeholder_timeout, handle_state_timeout
+from yunishard.partition_worker.engine.outstanding_asks import REPORT_EVERY_S, OutstandingAsks
+from yunishard.partition_worker.engine.predicates.predicate import Predicate
+from yunishard.partition_worker.engine.preemption import quota_enforcement
+from yunishard.partition_worker.engine.queues.tree import QueueChangePlan, compare_configs
+from yunishard.partition_worker.engine.reconfiguration import remove_empty_queues
+from yunishard.partition_worker.engine.state import DEFAULT, Effect, PartitionState, Tuning
 
 
 class Partition(PartitionState):

@@ -16,16 +16,16 @@ stays free until it is enough, and so does room in the queues of the large ask.
 from collections.abc import Iterator
 from math import inf
 
-from partition_worker.engine import reservations
-from partition_worker.engine.allocation import Allocation, AskGroup, AskShape, GroupKey, Standing, place_of
-from partition_worker.engine.application import Application
-from partition_worker.engine.predicates.results import WorkSpent
-from partition_worker.engine.queues.fair_share import path_key
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.ready_queues import application_key
-from partition_worker.engine.sorted_items import Key
-from partition_worker.engine.state import PASSED_OVER_DELAY_S, PartitionState, Reserve
-from partition_worker.engine.unschedulable_asks import WaitBucket
+from yunishard.partition_worker.engine import reservations
+from yunishard.partition_worker.engine.allocation import Allocation, AskGroup, AskShape, GroupKey, Standing, place_of
+from yunishard.partition_worker.engine.application import Application
+from yunishard.partition_worker.engine.predicates.results import WorkSpent
+from yunishard.partition_worker.engine.queues.fair_share import path_key
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.ready_queues import application_key
+from yunishard.partition_worker.engine.sorted_items import Key
+from yunishard.partition_worker.engine.state import PASSED_OVER_DELAY_S, PartitionState, Reserve
+from yunishard.partition_worker.engine.unschedulable_asks import WaitBucket
 
 
 def is_check_due(state: PartitionState) -> bool:

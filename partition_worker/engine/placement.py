@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import ClassVar, Final
 
-from common.config import placement_rules
-from common.config.model import DENY, FilterConfig, PlacementRuleConfig
-from common.names import GROUP, ILLEGAL_QUEUE, QUEUE, RECOVERY_QUEUE, ROOT, USER
-from common.placement_reasons import PlacementReason
-from common.rest_views import FilterView, RuleView
-from common.rm_messages import AddApplicationRequest
-from partition_worker.engine.placement_trace import PlacementTrace
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.queues.tree import Tree
-from partition_worker.engine.user_resolution import User, is_forced, tag_value
+from yunishard.common.config import placement_rules
+from yunishard.common.config.model import DENY, FilterConfig, PlacementRuleConfig
+from yunishard.common.messages.rm_messages import AddApplicationRequest
+from yunishard.common.names import GROUP, ILLEGAL_QUEUE, QUEUE, RECOVERY_QUEUE, ROOT, USER
+from yunishard.common.rest.views import FilterView, RuleView
+from yunishard.partition_worker.engine.placement_trace import PlacementTrace
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.queues.tree import Tree
+from yunishard.partition_worker.engine.user_resolution import User, is_forced, tag_value
+from yunishard.partition_worker.placement_reasons import PlacementReason
 
 NO_RULE_MATCHED: Final = "no placement rule matched"
 """The end of the reason for the RM, if no rule found a queue and none of those found was stopped."""

@@ -6,16 +6,16 @@ plan the queue. Here they run with a trace, and the queue is only previewed, so 
 
 from dataclasses import dataclass, field
 
-from common.names import RECOVERY_QUEUE
-from common.placement_reasons import PlacementReason
-from common.rm_messages import AddApplicationRequest
-from partition_worker.engine.application_updates import Refusal, plan_queue, resolve_user
-from partition_worker.engine.placement import PlacementWork
-from partition_worker.engine.placement_trace import PlacementTrace
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.queues.tree import CreationPlan, apply_namespace_quota
-from partition_worker.engine.state import PartitionState
-from partition_worker.engine.user_resolution import GroupsUnknown, User, Users
+from yunishard.common.messages.rm_messages import AddApplicationRequest
+from yunishard.common.names import RECOVERY_QUEUE
+from yunishard.partition_worker.engine.application_updates import Refusal, plan_queue, resolve_user
+from yunishard.partition_worker.engine.placement import PlacementWork
+from yunishard.partition_worker.engine.placement_trace import PlacementTrace
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.queues.tree import CreationPlan, apply_namespace_quota
+from yunishard.partition_worker.engine.state import PartitionState
+from yunishard.partition_worker.engine.user_resolution import GroupsUnknown, User, Users
+from yunishard.partition_worker.placement_reasons import PlacementReason
 
 
 @dataclass(slots=True)

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from common.placement_reasons import PlacementReason
-from common.rest_views import RuleView
+from yunishard.common.rest.views import RuleView
+from yunishard.partition_worker.placement_reasons import PlacementReason
 
 CHECKS_MAX: Final = 100
 """Checks that the trace of one rule keeps. Further ones, of a user in very many groups, are only counted."""

@@ -45,13 +45,13 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Literal
 
-from common.messages import Resources
-from common.resources import add_to, drop_zeros, encode_sum, total_of
-from partition_worker.engine.allocation import Allocation
-from partition_worker.engine.application import Application
-from partition_worker.engine.durable_records import CooldownRecord, PreemptionRecord, VictimRecord
-from partition_worker.engine.nodes.node_index import Node
-from partition_worker.engine.queues.queue import Queue
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.resources import add_to, drop_zeros, encode_sum, total_of
+from yunishard.partition_worker.engine.allocation import Allocation
+from yunishard.partition_worker.engine.application import Application
+from yunishard.partition_worker.engine.durable_records import CooldownRecord, PreemptionRecord, VictimRecord
+from yunishard.partition_worker.engine.nodes.node_index import Node
+from yunishard.partition_worker.engine.queues.queue import Queue
 
 ENTRIES_MAX: Final = 1_000
 """Entries that are kept; beyond it the oldest are dropped. Cooldowns stay."""

@@ -42,12 +42,12 @@ from itertools import chain, islice
 from math import inf
 from typing import Final
 
-from common import event_codes
-from common.config.properties import parse_allocation_batch
-from common.messages import Resources
-from common.resources import add_to, take_from
-from common.wire import NEVER
-from partition_worker.engine import (
+from yunishard.common.config.properties import parse_allocation_batch
+from yunishard.common.messages import event_codes
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.messages.wire import NEVER
+from yunishard.common.resources import add_to, take_from
+from yunishard.partition_worker.engine import (
     events,
     gang_scheduling,
     ledger,
@@ -56,13 +56,13 @@ from partition_worker.engine import (
     reserved_asks,
     wait_causes,
 )
-from partition_worker.engine.allocation import Allocation, AskGroup, Standing, place_of
-from partition_worker.engine.application import Application, AppState
-from partition_worker.engine.nodes.node_index import Node
-from partition_worker.engine.predicates.results import WorkSpent
-from partition_worker.engine.preemption import victim_choice
-from partition_worker.engine.queues.queue import ALLOCATION_BATCH, Queue
-from partition_worker.engine.state import (
+from yunishard.partition_worker.engine.allocation import Allocation, AskGroup, Standing, place_of
+from yunishard.partition_worker.engine.application import Application, AppState
+from yunishard.partition_worker.engine.nodes.node_index import Node
+from yunishard.partition_worker.engine.predicates.results import WorkSpent
+from yunishard.partition_worker.engine.preemption import victim_choice
+from yunishard.partition_worker.engine.queues.queue import ALLOCATION_BATCH, Queue
+from yunishard.partition_worker.engine.state import (
     CHECK_PASSED_OVER_EVERY_S,
     RESERVATION_DELAY_S,
     Allocate,
@@ -72,8 +72,8 @@ from partition_worker.engine.state import (
     Replace,
     Reserve,
 )
-from partition_worker.engine.unschedulable_asks import AttemptProgress
-from partition_worker.engine.user_limits import UsageAccount
+from yunishard.partition_worker.engine.unschedulable_asks import AttemptProgress
+from yunishard.partition_worker.engine.user_limits import UsageAccount
 
 SINGLE_DECISIONS: Final = 4
 """Decisions made one by one after the fast path ended, before it is tried again."""

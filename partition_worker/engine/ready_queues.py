@@ -21,19 +21,24 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
-from common.messages import Resources
-from common.resources import fits, is_positive, is_zero, plus
-from common.wire import NEVER
-from partition_worker.engine.allocation import AskShape
-from partition_worker.engine.application import Application, AppState, find_queue_lack
-from partition_worker.engine.nodes.node_index import Node
-from partition_worker.engine.nodes.nodes import Nodes
-from partition_worker.engine.predicates.results import WorkSpent
-from partition_worker.engine.queues.fair_share import descending_shares, path_key, queue_key, refresh_fair_maximum
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.queues.tree import Tree
-from partition_worker.engine.sorted_items import Key, Order
-from partition_worker.engine.unschedulable_asks import (
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.messages.wire import NEVER
+from yunishard.common.resources import fits, is_positive, is_zero, plus
+from yunishard.partition_worker.engine.allocation import AskShape
+from yunishard.partition_worker.engine.application import Application, AppState, find_queue_lack
+from yunishard.partition_worker.engine.nodes.node_index import Node
+from yunishard.partition_worker.engine.nodes.nodes import Nodes
+from yunishard.partition_worker.engine.predicates.results import WorkSpent
+from yunishard.partition_worker.engine.queues.fair_share import (
+    descending_shares,
+    path_key,
+    queue_key,
+    refresh_fair_maximum,
+)
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.queues.tree import Tree
+from yunishard.partition_worker.engine.sorted_items import Key, Order
+from yunishard.partition_worker.engine.unschedulable_asks import (
     AttemptProgress,
     ClosedBuckets,
     ParkedQueues,
@@ -42,7 +47,7 @@ from partition_worker.engine.unschedulable_asks import (
     Wait,
     WaitBucket,
 )
-from partition_worker.engine.user_limits import UsageAccount
+from yunishard.partition_worker.engine.user_limits import UsageAccount
 
 
 class Readiness:

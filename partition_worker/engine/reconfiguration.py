@@ -16,17 +16,17 @@ administrators are informed.
 
 from typing import Final
 
-from common import event_codes
-from common.config.model import PartitionConfig
-from common.config.validation import find_build_problems
-from common.text_formats import format_count
-from common.wire import NEVER
-from partition_worker.engine import events, lifecycle
-from partition_worker.engine.placement import build_chain
-from partition_worker.engine.preemption.quota_enforcement import quota_preemption_time
-from partition_worker.engine.queues.queue import ApplicationSort, Queue
-from partition_worker.engine.queues.tree import QueueChangePlan, Settings, configure
-from partition_worker.engine.state import PartitionState
+from yunishard.common.config.model import PartitionConfig
+from yunishard.common.config.validation import find_build_problems
+from yunishard.common.messages import event_codes
+from yunishard.common.messages.wire import NEVER
+from yunishard.common.text_formats import format_count
+from yunishard.partition_worker.engine import events, lifecycle
+from yunishard.partition_worker.engine.placement import build_chain
+from yunishard.partition_worker.engine.preemption.quota_enforcement import quota_preemption_time
+from yunishard.partition_worker.engine.queues.queue import ApplicationSort, Queue
+from yunishard.partition_worker.engine.queues.tree import QueueChangePlan, Settings, configure
+from yunishard.partition_worker.engine.state import PartitionState
 
 # Reconfiguration ------------------------------------------------------------------------------------------------------
 

@@ -9,16 +9,16 @@ from collections.abc import Iterator
 
 from msgspec import convert
 
-from common.acl import Acl
-from common.resources import encode_sum
-from common.rm_messages import AllocationRelease
-from partition_worker.engine import durable_records as records
-from partition_worker.engine.allocation import Allocation
-from partition_worker.engine.application import ENDED, Application
-from partition_worker.engine.durable_records import Record, Removed, kind_of
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.state import Changes, PartitionState
-from partition_worker.engine.user_resolution import HeldUpdate
+from yunishard.common.config.acl import Acl
+from yunishard.common.messages.rm_messages import AllocationRelease
+from yunishard.common.resources import encode_sum
+from yunishard.partition_worker.engine import durable_records as records
+from yunishard.partition_worker.engine.allocation import Allocation
+from yunishard.partition_worker.engine.application import ENDED, Application
+from yunishard.partition_worker.engine.durable_records import Record, Removed, kind_of
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.state import Changes, PartitionState
+from yunishard.partition_worker.engine.user_resolution import HeldUpdate
 
 
 def collect_changes(state: PartitionState) -> list[Record]:

@@ -14,12 +14,12 @@ with a maximum, and `charged` the limits, of which the usage grew while reservat
 
 from collections.abc import Iterable
 
-from common.messages import Resources
-from partition_worker.engine.allocation import Amounts, AskShape
-from partition_worker.engine.nodes.node_index import Node, Reservation
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.sorted_items import Order
-from partition_worker.engine.user_limits import QueueUsage
+from yunishard.common.messages.kinds import Resources
+from yunishard.partition_worker.engine.allocation import Amounts, AskShape
+from yunishard.partition_worker.engine.nodes.node_index import Node, Reservation
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.sorted_items import Order
+from yunishard.partition_worker.engine.user_limits import QueueUsage
 
 ReservationKey = tuple[int, Amounts, int, bool]
 """Rank of the leaf, amounts, the rank of a reservation for which its queues keep room, which is a group of its own, and

@@ -13,13 +13,13 @@ If the room is lost that victims were preempted for, the reservation ends, and t
 it may get another node, or preempt again. Only the preemption cooldown bounds that, as for any other ask.
 """
 
-from common import event_codes
-from common.resources import fits, plus, total_of
-from partition_worker.engine.allocation import Allocation, Amounts
-from partition_worker.engine.application import Application, AppState
-from partition_worker.engine.nodes.node_index import Node, Reservation
-from partition_worker.engine.state import PASSED_OVER_NODES_PERCENT, VICTIMS_LEAVE_MAX_S, PartitionState
-from partition_worker.engine.user_limits import UsageAccount
+from yunishard.common.messages import event_codes
+from yunishard.common.resources import fits, plus, total_of
+from yunishard.partition_worker.engine.allocation import Allocation, Amounts
+from yunishard.partition_worker.engine.application import Application, AppState
+from yunishard.partition_worker.engine.nodes.node_index import Node, Reservation
+from yunishard.partition_worker.engine.state import PASSED_OVER_NODES_PERCENT, VICTIMS_LEAVE_MAX_S, PartitionState
+from yunishard.partition_worker.engine.user_limits import UsageAccount
 
 
 def reserve(state: PartitionState, application: Application, ask: Allocation, node: Node) -> Reservation:

@@ -12,15 +12,15 @@ were preempted for that.
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from partition_worker.engine import events, reservations
-from partition_worker.engine.allocation import AskShape
-from partition_worker.engine.nodes.node_index import Reservation
-from partition_worker.engine.predicates.results import WorkSpent
-from partition_worker.engine.preemption import victim_choice
-from partition_worker.engine.queues.fair_share import path_key
-from partition_worker.engine.reservation_index import ReservationKey
-from partition_worker.engine.sorted_items import Key, Order
-from partition_worker.engine.state import Allocate, PartitionState, Preempt
+from yunishard.partition_worker.engine import events, reservations
+from yunishard.partition_worker.engine.allocation import AskShape
+from yunishard.partition_worker.engine.nodes.node_index import Reservation
+from yunishard.partition_worker.engine.predicates.results import WorkSpent
+from yunishard.partition_worker.engine.preemption import victim_choice
+from yunishard.partition_worker.engine.queues.fair_share import path_key
+from yunishard.partition_worker.engine.reservation_index import ReservationKey
+from yunishard.partition_worker.engine.sorted_items import Key, Order
+from yunishard.partition_worker.engine.state import Allocate, PartitionState, Preempt
 
 
 def decide(state: PartitionState) -> Allocate | Preempt | None:

@@ -9,23 +9,31 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from common import gc_tuning
-from common.acl import Acl
-from common.resources import decode_sum
-from partition_worker.engine import durable_records
-from partition_worker.engine.allocation import Allocation, Constraint, may_share_time
-from partition_worker.engine.application import ACTIVE, ENDED, STATE_LOG_MAX, Application, AppState, TaskGroup, Use
-from partition_worker.engine.durable_records import Image
-from partition_worker.engine.ledger import may_swap
-from partition_worker.engine.nodes.node_index import Node, Reservation
-from partition_worker.engine.outstanding_asks import REPORT_EVERY_S
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.predicates.evaluation import PARTITION_SCOPE, SCOPE
-from partition_worker.engine.predicates.predicate import Predicate
-from partition_worker.engine.queues.fair_share import refresh_fair_maximum
-from partition_worker.engine.queues.queue import Queue, parse_policies
-from partition_worker.engine.state import Changes, Report, Tuning
-from partition_worker.engine.user_resolution import User, Users
+from yunishard.common.config.acl import Acl
+from yunishard.common.process import gc_tuning
+from yunishard.common.resources import decode_sum
+from yunishard.partition_worker.engine import durable_records
+from yunishard.partition_worker.engine.allocation import Allocation, Constraint, may_share_time
+from yunishard.partition_worker.engine.application import (
+    ACTIVE,
+    ENDED,
+    STATE_LOG_MAX,
+    Application,
+    AppState,
+    TaskGroup,
+    Use,
+)
+from yunishard.partition_worker.engine.durable_records import Image
+from yunishard.partition_worker.engine.ledger import may_swap
+from yunishard.partition_worker.engine.nodes.node_index import Node, Reservation
+from yunishard.partition_worker.engine.outstanding_asks import REPORT_EVERY_S
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.predicates.evaluation import PARTITION_SCOPE, SCOPE
+from yunishard.partition_worker.engine.predicates.predicate import Predicate
+from yunishard.partition_worker.engine.queues.fair_share import refresh_fair_maximum
+from yunishard.partition_worker.engine.queues.queue import Queue, parse_policies
+from yunishard.partition_worker.engine.state import Changes, Report, Tuning
+from yunishard.partition_worker.engine.user_resolution import User, Users
 
 
 class RecordsInvalid(ValueError):

@@ -16,11 +16,11 @@ from typing import Final
 
 from msgspec.structs import asdict, replace
 
-from common import rm_messages
-from common.messages import Command
-from partition_worker.engine import allocation_updates, application_updates, node_updates
-from partition_worker.engine.allocation_updates import end_allocation
-from partition_worker.engine.state import PartitionState, Report
+from yunishard.common.messages import rm_messages
+from yunishard.common.messages.kinds import Command
+from yunishard.partition_worker.engine import allocation_updates, application_updates, node_updates
+from yunishard.partition_worker.engine.allocation_updates import end_allocation
+from yunishard.partition_worker.engine.state import PartitionState, Report
 
 REPORT_MAX_S: Final = 600.0
 """Seconds without an update after which a report is given up. The partition then continues with what it had, as an RM

@@ -20,28 +20,28 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from common import event_codes, rm_messages
-from common.config.model import PartitionConfig
-from common.messages import Resources
-from common.node_sort_policies import NODE_SORT_POLICIES
-from common.resources import NOTHING
-from common.wire import NEVER
-from partition_worker.engine.allocation import Allocation
-from partition_worker.engine.application import RETENTION_S, Alarm, Application, AppState, Timer
-from partition_worker.engine.durable_records import PreemptionRecord, RejectionRecord
-from partition_worker.engine.nodes.node_index import Node, Reservation
-from partition_worker.engine.nodes.nodes import Nodes
-from partition_worker.engine.placement import build_chain
-from partition_worker.engine.predicates.evaluation import Predicates
-from partition_worker.engine.predicates.predicate import Predicate
-from partition_worker.engine.preemption_log import Preemptions
-from partition_worker.engine.queues.tree import Tree
-from partition_worker.engine.ready_queues import Readiness, SwapCandidates
-from partition_worker.engine.reservation_index import ReservationIndex
-from partition_worker.engine.rm_errors import RmErrors
-from partition_worker.engine.sorted_items import Order
-from partition_worker.engine.user_limits import Usage
-from partition_worker.engine.user_resolution import PendingSubmissions, Users
+from yunishard.common.config.model import PartitionConfig
+from yunishard.common.messages import event_codes, rm_messages
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.messages.wire import NEVER
+from yunishard.common.node_sort_policies import NODE_SORT_POLICIES
+from yunishard.common.resources import NOTHING
+from yunishard.partition_worker.engine.allocation import Allocation
+from yunishard.partition_worker.engine.application import RETENTION_S, Alarm, Application, AppState, Timer
+from yunishard.partition_worker.engine.durable_records import PreemptionRecord, RejectionRecord
+from yunishard.partition_worker.engine.nodes.node_index import Node, Reservation
+from yunishard.partition_worker.engine.nodes.nodes import Nodes
+from yunishard.partition_worker.engine.placement import build_chain
+from yunishard.partition_worker.engine.predicates.evaluation import Predicates
+from yunishard.partition_worker.engine.predicates.predicate import Predicate
+from yunishard.partition_worker.engine.preemption_log import Preemptions
+from yunishard.partition_worker.engine.queues.tree import Tree
+from yunishard.partition_worker.engine.ready_queues import Readiness, SwapCandidates
+from yunishard.partition_worker.engine.reservation_index import ReservationIndex
+from yunishard.partition_worker.engine.rm_errors import RmErrors
+from yunishard.partition_worker.engine.sorted_items import Order
+from yunishard.partition_worker.engine.user_limits import Usage
+from yunishard.partition_worker.engine.user_resolution import PendingSubmissions, Users
 
 # Options and bounds ---------------------------------------------------------------------------------------------------
 
@@ -191,7 +191,7 @@ class IgnoredRelease(NamedTuple):
 
 
 class Event(NamedTuple):
-    """A scheduler event, with the numbers of `common/event_codes.py`; the ring buffer adds its time."""
+    """A scheduler event, with the numbers of `common/messages/event_codes.py`; the ring buffer adds its time."""
 
     kind: int
     object_id: str

@@ -22,13 +22,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from common.resources import less, permits
-from common.wire import NEVER
-from partition_worker.engine.allocation import AskGroup, AskShape, Place
-from partition_worker.engine.application import Application, AppState
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.sorted_items import Key, Order, Ranks
-from partition_worker.engine.user_limits import QueueUsage, UsageAccount
+from yunishard.common.messages.wire import NEVER
+from yunishard.common.resources import less, permits
+from yunishard.partition_worker.engine.allocation import AskGroup, AskShape, Place
+from yunishard.partition_worker.engine.application import Application, AppState
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.sorted_items import Key, Order, Ranks
+from yunishard.partition_worker.engine.user_limits import QueueUsage, UsageAccount
 
 Wait = tuple[AskShape, bool, int, bool]
 """The shape of asks that wait, whether a node to reserve will do, because they have waited long enough, their priority

@@ -22,15 +22,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
-from common import event_codes
-from common.config.model import PartitionConfig, QueueConfig, parse_amounts
-from common.messages import Resources
-from common.resources import NOTHING, Limit, is_zero, less, take_from, tightest
-from partition_worker.engine.allocation import Amounts, amounts_of
-from partition_worker.engine.application import Application
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.sorted_items import Ranks
-from partition_worker.engine.user_resolution import User
+from yunishard.common.config.model import PartitionConfig, QueueConfig, parse_amounts
+from yunishard.common.messages import event_codes
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.resources import NOTHING, Limit, is_zero, less, take_from, tightest
+from yunishard.partition_worker.engine.allocation import Amounts, amounts_of
+from yunishard.partition_worker.engine.application import Application
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.sorted_items import Ranks
+from yunishard.partition_worker.engine.user_resolution import User
 
 ANYONE: Final = "*"
 """Each user without a limit of its own at a queue; all groups without one, together."""

@@ -12,8 +12,8 @@ from itertools import chain
 from math import inf
 from typing import Final
 
-from common.names import USER
-from common.rm_messages import AddApplicationRequest, Allocation, AllocationRelease
+from yunishard.common.messages.rm_messages import AddApplicationRequest, Allocation, AllocationRelease
+from yunishard.common.names import USER
 
 FORCED_TAG: Final = "application.create.force"
 TRUE: Final = ("1", "t", "T", "TRUE", "true", "True")

@@ -5,12 +5,12 @@ and no text is made. The conditions are those of the attempt; `explain/checks.py
 after the first that fails.
 """
 
-from common.reasons import Reason
-from partition_worker.engine.allocation import Amounts, AskShape, WaitCause
-from partition_worker.engine.application import Application
-from partition_worker.engine.nodes.nodes import Nodes
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.user_limits import QueueUsage, UsageAccount
+from yunishard.common.messages.reasons import Reason
+from yunishard.partition_worker.engine.allocation import Amounts, AskShape, WaitCause
+from yunishard.partition_worker.engine.application import Application
+from yunishard.partition_worker.engine.nodes.nodes import Nodes
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.user_limits import QueueUsage, UsageAccount
 
 
 def find_start_cause(application: Application, account: UsageAccount) -> WaitCause:

@@ -20,10 +20,10 @@ from urllib.parse import quote
 
 import msgspec
 
-from common.folders import make_temporary_folder
-from common.journal_messages import Step
-from partition_worker.journal.files import Files, read_snapshot
-from partition_worker.recovery import JournalDamaged
+from yunishard.common.messages.journal_messages import Step
+from yunishard.common.process.folders import make_temporary_folder
+from yunishard.partition_worker.journal.files import Files, read_snapshot
+from yunishard.partition_worker.recovery import JournalDamaged
 
 FORMAT: Final = 2
 """The format of the file, in its `user_version`."""

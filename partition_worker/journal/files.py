@@ -17,8 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from common.folders import find_obstacle, remove_any, sync_folder
-from partition_worker.recovery import JournalDamaged
+from yunishard.common.process.folders import find_obstacle, remove_any, sync_folder
+from yunishard.partition_worker.recovery import JournalDamaged
 
 NAME: Final = re.compile(r"[A-Za-z0-9_.:~-]+")
 """Characters of a partition's full name: none has a meaning in a path."""

@@ -24,11 +24,18 @@ from typing import Final
 
 import msgspec
 
-from common.journal_messages import Step
-from common.names import BROKER, NUMBERS_PER_INCARNATION
-from common.postgres import ASIDE, JOURNAL_TABLES, LONG_ANSWER_MAX_S, Connection, Database, delete_journal
-from partition_worker.journal.protocol import Fenced, Journal, Journals, ReadableJournal, Statistics
-from partition_worker.recovery import JournalDamaged
+from yunishard.common.messages.journal_messages import Step
+from yunishard.common.names import BROKER, NUMBERS_PER_INCARNATION
+from yunishard.common.postgres.connection import (
+    ASIDE,
+    JOURNAL_TABLES,
+    LONG_ANSWER_MAX_S,
+    Connection,
+    Database,
+    delete_journal,
+)
+from yunishard.partition_worker.journal.protocol import Fenced, Journal, Journals, ReadableJournal, Statistics
+from yunishard.partition_worker.recovery import JournalDamaged
 
 PIECE_BYTES: Final = 1 << 20
 """Bytes of a snapshot in one row."""

@@ -14,7 +14,7 @@ implementation passes it, also the simulated disk.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from common.journal_messages import Step
+from yunishard.common.messages.journal_messages import Step
 
 
 class Fenced(OSError):

@@ -25,10 +25,10 @@ from typing import Final
 
 import msgspec
 
-from common.folders import find_obstacle, remove_any
-from common.text_formats import format_count
-from partition_worker.journal.files import PRIVATE
-from partition_worker.partition_host import (
+from yunishard.common.process.folders import find_obstacle, remove_any
+from yunishard.common.text_formats import format_count
+from yunishard.partition_worker.journal.files import PRIVATE
+from yunishard.partition_worker.partition_host import (
     PAGE_BYTES,
     Attempts,
     Deaths,
@@ -36,7 +36,7 @@ from partition_worker.partition_host import (
     identify_message,
     read_page,
 )
-from partition_worker.recovery import JournalDamaged
+from yunishard.partition_worker.recovery import JournalDamaged
 
 KEPT_MAX: Final = 8
 """Quarantined messages kept for a partition; the oldest is removed first. One has at most 64 MiB, as a frame has."""

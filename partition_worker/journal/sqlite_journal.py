@@ -21,13 +21,13 @@ from typing import Final
 
 import msgspec
 
-from common.folders import lock_folder, remove_any, sync_folder
-from common.sqlite_file import transaction
-from partition_worker.journal import database
-from partition_worker.journal.database import Meta, Row, translate_errors
-from partition_worker.journal.files import PRIVATE, SUFFIX, Files, write_snapshot
-from partition_worker.journal.protocol import Fenced, Journal, Journals, Statistics
-from partition_worker.recovery import JournalDamaged
+from yunishard.common.process.folders import lock_folder, remove_any, sync_folder
+from yunishard.common.sqlite_file import transaction
+from yunishard.partition_worker.journal import database
+from yunishard.partition_worker.journal.database import Meta, Row, translate_errors
+from yunishard.partition_worker.journal.files import PRIVATE, SUFFIX, Files, write_snapshot
+from yunishard.partition_worker.journal.protocol import Fenced, Journal, Journals, Statistics
+from yunishard.partition_worker.recovery import JournalDamaged
 
 STATEMENT_STEPS: Final = 256
 """The maximum of rows in one INSERT statement."""

@@ -24,16 +24,16 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from common.journal_messages import Append, Kept, NotKept, SnapshotTaken, TakeSnapshot
-from common.messages import Header
-from common.metrics import Histogram
-from common.names import JOURNAL
-from common.process_health import WriteTimes
-from common.settings import Settings
-from common.wire import Incoming, Outgoing, decode_body, encode_body
-from partition_worker.journal.protocol import Fenced, Journal
-from partition_worker.journal.snapshot_process import SnapshotProcess
-from partition_worker.recovery import JournalDamaged
+from yunishard.common.messages.journal_messages import Append, Kept, NotKept, SnapshotTaken, TakeSnapshot
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.wire import Incoming, Outgoing, decode_body, encode_body
+from yunishard.common.names import JOURNAL
+from yunishard.common.process.health import WriteTimes
+from yunishard.common.process.metrics import Histogram
+from yunishard.common.settings import Settings
+from yunishard.partition_worker.journal.protocol import Fenced, Journal
+from yunishard.partition_worker.journal.snapshot_process import SnapshotProcess
+from yunishard.partition_worker.recovery import JournalDamaged
 
 GROUP_BYTES: Final = 2 << 20
 GROUP_STEPS: Final = 256

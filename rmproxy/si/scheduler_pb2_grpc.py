@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from rmproxy.si import scheduler_pb2 as rmproxy_dot_si_dot_scheduler__pb2
+from yunishard.rmproxy.si import scheduler_pb2 as rmproxy_dot_si_dot_scheduler__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__

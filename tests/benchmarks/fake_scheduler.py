@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from benchmarks.resource_managers import Heard
 from benchmarks.systems import Up
-from common.rm_messages import AddApplicationRequest, Allocation, AllocationRelease, NodeInfo
+from yunishard.common.messages.rm_messages import AddApplicationRequest, Allocation, AllocationRelease, NodeInfo
 
 CONNECTED: list["FakeRm"] = []
 """Every RM of this process, in the order of connection."""

@@ -40,15 +40,15 @@ from benchmarks.results import (
 )
 from benchmarks.shapes import SHAPES, Workload, nearly_full
 from benchmarks.systems import WAYS
-from common.config.validation import find_build_problems, load
-from common.gc_tuning import YOUNG_OBJECTS
-from common.table_definitions import TABLE_NAMES
-from partition_worker.journal.database import JournalReader
-from partition_worker.journal.files import Files
-from partition_worker.partition_host import PartitionHost
-from partition_worker.worker import Worker
 from tests.benchmarks.fake_scheduler import CONNECTED, fake
 from tests.invariants import check
+from yunishard.common.config.validation import find_build_problems, load
+from yunishard.common.process.gc_tuning import YOUNG_OBJECTS
+from yunishard.common.rest.table_definitions import TABLE_NAMES
+from yunishard.partition_worker.journal.database import JournalReader
+from yunishard.partition_worker.journal.files import Files
+from yunishard.partition_worker.partition_host import PartitionHost
+from yunishard.partition_worker.worker import Worker
 
 HERE = Machine("a processor", 2, "3.11.7")
 TINY = Plan(share=0.01, rounds=1)

@@ -4,14 +4,16 @@ from typing import Final
 
 import msgspec
 
-from broker.config_versions import ConfigVersions
-from broker.queries import build_version_answer
-from broker.registry import RmRecord
-from broker.rm_records import decode_record
-from broker.routing import BrokerMachine
-from broker.state import BrokerState
-from common.config.model import compute_checksum
-from common.control_messages import (
+from tests.analyses import answer_text
+from tests.machines import ONE_QUEUE, RM, SESSION, arrives, partition_of
+from yunishard.broker.config_versions import ConfigVersions
+from yunishard.broker.queries import build_version_answer
+from yunishard.broker.registry import RmRecord
+from yunishard.broker.rm_records import decode_record
+from yunishard.broker.routing import BrokerMachine
+from yunishard.broker.state import BrokerState
+from yunishard.common.config.model import compute_checksum
+from yunishard.common.messages.control_messages import (
     ChangedFile,
     ConfigVersion,
     ConfigVote,
@@ -28,10 +30,9 @@ from common.control_messages import (
     VersionsRemoved,
     WorkersWanted,
 )
-from common.messages import Message
-from common.names import FILE, LOCAL_HOST, RECORD, SUPERVISOR, lease_name, peer_name
-from common.query_messages import Answer, ChangeConfig, ReadConfig
-from common.rm_messages import (
+from yunishard.common.messages.kinds import Message
+from yunishard.common.messages.query_messages import Answer, ChangeConfig, ReadConfig
+from yunishard.common.messages.rm_messages import (
     ConfigurationUpdated,
     Received,
     Registered,
@@ -39,10 +40,9 @@ from common.rm_messages import (
     Resume,
     UpdateConfiguration,
 )
-from common.settings import Settings
-from common.wire import NEVER, Incoming, Outgoing, decode_body
-from tests.analyses import answer_text
-from tests.machines import ONE_QUEUE, RM, SESSION, arrives, partition_of
+from yunishard.common.messages.wire import NEVER, Incoming, Outgoing, decode_body
+from yunishard.common.names import FILE, LOCAL_HOST, RECORD, SUPERVISOR, lease_name, peer_name
+from yunishard.common.settings import Settings
 
 PROXY: Final = "rmproxy"
 WEB: Final = "webservice"

@@ -5,13 +5,14 @@ from typing import Final
 
 import msgspec
 
-from broker.config_versions import ConfigVersions, VersionHistory
-from broker.hosts import HostRow
-from broker.registry import RmRecord, WorkerSlot
-from broker.rm_records import decode_record
-from broker.routing import BrokerMachine
-from broker.state import BrokerState
-from common.control_messages import (
+from tests.analyses import answer_text
+from yunishard.broker.config_versions import ConfigVersions, VersionHistory
+from yunishard.broker.hosts import HostRow
+from yunishard.broker.registry import RmRecord, WorkerSlot
+from yunishard.broker.rm_records import decode_record
+from yunishard.broker.routing import BrokerMachine
+from yunishard.broker.state import BrokerState
+from yunishard.common.messages.control_messages import (
     ConfigVersion,
     ConfigVote,
     Hello,
@@ -25,14 +26,13 @@ from common.control_messages import (
     WorkerEnded,
     WorkersWanted,
 )
-from common.messages import Header, Message
-from common.names import RECORD, SUPERVISOR, WORKER_PREFIX, peer_name
-from common.query_messages import Answer, ChangeHosts, HostAction, ReadHosts
-from common.rest_records import HostsView
-from common.rm_messages import Heartbeat, RegisterResourceManager
-from common.settings import Settings
-from common.wire import Incoming, Outgoing, decode_body, encode_body
-from tests.analyses import answer_text
+from yunishard.common.messages.kinds import Header, Message
+from yunishard.common.messages.query_messages import Answer, ChangeHosts, HostAction, ReadHosts
+from yunishard.common.messages.rm_messages import Heartbeat, RegisterResourceManager
+from yunishard.common.messages.wire import Incoming, Outgoing, decode_body, encode_body
+from yunishard.common.names import RECORD, SUPERVISOR, WORKER_PREFIX, peer_name
+from yunishard.common.rest.records import HostsView
+from yunishard.common.settings import Settings
 
 SETTINGS: Final = Settings(
     store="postgresql://db/y", cluster_address="tcp://10.0.0.1:9094", host_name="a", lease_timeout_s=10.0

@@ -7,14 +7,14 @@ from unittest.mock import patch
 import msgspec
 import pytest
 
-from broker import analysis_pool
-from broker.analysis_pool import AnalysisProcess
-from broker.config_analysis import analyze
-from common.control_messages import TextRead
-from common.messages import Header
-from common.names import READER
-from common.wire import Outgoing, decode_body
 from tests.deploy.system import eventually
+from yunishard.broker import analysis_pool
+from yunishard.broker.analysis_pool import AnalysisProcess
+from yunishard.broker.config_analysis import analyze
+from yunishard.common.messages.control_messages import TextRead
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.wire import Outgoing, decode_body
+from yunishard.common.names import READER
 
 TEXT = "partitions:\n- name: default\n  queues:\n  - name: root\n"
 NAME = f"{READER}/0"

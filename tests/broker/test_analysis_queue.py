@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker import analysis_queue
-from broker.analysis_queue import (
+from yunishard.broker import analysis_queue
+from yunishard.broker.analysis_queue import (
     BUDGET_S,
     BUDGET_WINDOW_S,
     BYTES_MAX,
@@ -16,7 +16,7 @@ from broker.analysis_queue import (
     AnalysisQueue,
     Job,
 )
-from common.wire import NEVER
+from yunishard.common.messages.wire import NEVER
 
 
 class QueueBench:

@@ -8,16 +8,16 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from broker.candidacy import LeasePoller, read_heartbeats, write_host
-from broker.host_lease import HostLease
-from common.control_messages import LeasePolled, PollLease
-from common.curve_keys import read_public, write_pair
-from common.host_facts import HostFacts, read_host_facts
-from common.names import LEASE
-from common.postgres import Connection
-from common.settings import Settings, replace_settings
-from common.wire import decode_body, make_outgoing
 from tests import postgres
+from yunishard.broker.candidacy import LeasePoller, read_heartbeats, write_host
+from yunishard.broker.host_lease import HostLease
+from yunishard.common.messages.control_messages import LeasePolled, PollLease
+from yunishard.common.messages.wire import decode_body, make_outgoing
+from yunishard.common.names import LEASE
+from yunishard.common.postgres.connection import Connection
+from yunishard.common.process.host_facts import HostFacts, read_host_facts
+from yunishard.common.settings import Settings, replace_settings
+from yunishard.common.transport.curve_keys import read_public, write_pair
 
 DURATION_S = 60.0
 PATIENCE_S = 20.0

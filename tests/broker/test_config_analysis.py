@@ -4,9 +4,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from broker.config_analysis import analyze, decode_analysis
-from common.config.model import PartitionConfig
-from common.config.validation import load
+from yunishard.broker.config_analysis import analyze, decode_analysis
+from yunishard.common.config.model import PartitionConfig
+from yunishard.common.config.validation import load
 
 GOOD = "partitions:\n- name: default\n  queues:\n  - name: root\n    queues:\n    - name: a\n"
 TWO = """\

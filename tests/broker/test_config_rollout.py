@@ -5,17 +5,17 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from broker.config_rollout import ENDINGS_MAX, NAMES_MAX, ROLLOUT_MAX_S, ConfigChange
-from broker.registry import Registry, RmSession
-from broker.rm_sessions import RmRegistration
-from common.control_messages import AbortConfig, CommitConfig, PrepareConfig, WorkerEnded
-from common.messages import Header
-from common.names import lease_name
-from common.query_messages import ListPartitions, PartitionList
-from common.rm_messages import Refused
-from common.wire import NEVER, Outgoing, decode_body
 from tests.broker.bench import GPU, KEEPER, PROXY, WEB, BrokerBench, answers, is_prepare, kinds, registered, wanted
 from tests.machines import PARTITION, RM, SESSION, config_of, said, sent, two_partitions
+from yunishard.broker.config_rollout import ENDINGS_MAX, NAMES_MAX, ROLLOUT_MAX_S, ConfigChange
+from yunishard.broker.registry import Registry, RmSession
+from yunishard.broker.rm_sessions import RmRegistration
+from yunishard.common.messages.control_messages import AbortConfig, CommitConfig, PrepareConfig, WorkerEnded
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.query_messages import ListPartitions, PartitionList
+from yunishard.common.messages.rm_messages import Refused
+from yunishard.common.messages.wire import NEVER, Outgoing, decode_body
+from yunishard.common.names import lease_name
 
 FIRST, SECOND = "rm-1_default", "rm-1_gpu"
 CONFIG = config_of()

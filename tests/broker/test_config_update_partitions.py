@@ -3,15 +3,6 @@
 import msgspec
 import pytest
 
-from broker.config_rollout import ROLLOUT_MAX_S
-from broker.config_updates import RETIRE_MAX_S
-from broker.state import ECHO_MAX_S
-from common.config.model import compute_checksum
-from common.control_messages import CommitConfig, Echo, Hello, PrepareConfig, Repeat, Retired, RetirePartition, Settings
-from common.names import lease_name
-from common.query_messages import Query
-from common.rm_messages import Ack, ApplicationResponse, ConfigurationUpdated, NodeRequest, Resume, ResumeWanted
-from common.wire import NEVER, decode_body
 from tests.broker.bench import (
     GPU,
     PROXY,
@@ -26,6 +17,31 @@ from tests.broker.bench import (
     wanted,
 )
 from tests.machines import ONE_QUEUE, PARTITION, RM, config_of, sent, two_partitions
+from yunishard.broker.config_rollout import ROLLOUT_MAX_S
+from yunishard.broker.config_updates import RETIRE_MAX_S
+from yunishard.broker.state import ECHO_MAX_S
+from yunishard.common.config.model import compute_checksum
+from yunishard.common.messages.control_messages import (
+    CommitConfig,
+    Echo,
+    Hello,
+    PrepareConfig,
+    Repeat,
+    Retired,
+    RetirePartition,
+    Settings,
+)
+from yunishard.common.messages.query_messages import Query
+from yunishard.common.messages.rm_messages import (
+    Ack,
+    ApplicationResponse,
+    ConfigurationUpdated,
+    NodeRequest,
+    Resume,
+    ResumeWanted,
+)
+from yunishard.common.messages.wire import NEVER, decode_body
+from yunishard.common.names import lease_name
 
 TWO = two_partitions()
 BUSY = "partition rm-1_gpu of an earlier configuration is being taken down, try again when it is gone"

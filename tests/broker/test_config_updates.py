@@ -4,10 +4,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from broker.config_rollout import ROLLOUT_MAX_S
-from broker.config_updates import UpdateRequest
-from common.config.model import compute_checksum
-from common.control_messages import (
+from tests.broker.bench import GPU, PATIENT, PROXY, WEB, BrokerBench, answers, is_prepare, kinds, news, registered
+from tests.machines import ONE_QUEUE, PARTITION, RM, arrives, config_of, said, sent, two_partitions
+from yunishard.broker.config_rollout import ROLLOUT_MAX_S
+from yunishard.broker.config_updates import UpdateRequest
+from yunishard.common.config.model import compute_checksum
+from yunishard.common.messages.control_messages import (
     AbortConfig,
     CommitConfig,
     ConfigVersion,
@@ -17,14 +19,12 @@ from common.control_messages import (
     Recorded,
     Settings,
 )
-from common.messages import Header
-from common.names import RECORD, lease_name
-from common.query_messages import Answer, ChangeConfig
-from common.rm_messages import ConfigurationUpdated, Refused, Resume, UpdateConfiguration
-from common.settings import replace_settings
-from common.wire import NEVER, Incoming, Outgoing, decode_body
-from tests.broker.bench import GPU, PATIENT, PROXY, WEB, BrokerBench, answers, is_prepare, kinds, news, registered
-from tests.machines import ONE_QUEUE, PARTITION, RM, arrives, config_of, said, sent, two_partitions
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.query_messages import Answer, ChangeConfig
+from yunishard.common.messages.rm_messages import ConfigurationUpdated, Refused, Resume, UpdateConfiguration
+from yunishard.common.messages.wire import NEVER, Incoming, Outgoing, decode_body
+from yunishard.common.names import RECORD, lease_name
+from yunishard.common.settings import replace_settings
 
 TWO_QUEUES = ONE_QUEUE.replace("{name: batch}", "{name: batch}, {name: more}")
 TWO = two_partitions()

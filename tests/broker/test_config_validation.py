@@ -3,9 +3,10 @@
 import msgspec
 import pytest
 
-from broker import config_validation
-from broker.analysis_queue import CLIENT_TEXTS_MAX, LITTLE_S, WAITING_MAX_S
-from broker.config_validation import (
+from tests.analyses import answer_text, answer_with
+from yunishard.broker import config_validation
+from yunishard.broker.analysis_queue import CLIENT_TEXTS_MAX, LITTLE_S, WAITING_MAX_S
+from yunishard.broker.config_validation import (
     DEFAULT_TEXT,
     LANE_MAX,
     READERS,
@@ -14,14 +15,13 @@ from broker.config_validation import (
     AnalysisWanted,
     ConfigPreloader,
 )
-from common.config.parse import TEXT_BYTES_MAX
-from common.control_messages import ChangedFile, Hello, TextRead, VersionRead
-from common.messages import Header, Message
-from common.names import FILE, RECORD
-from common.query_messages import ChangeConfig
-from common.rm_messages import Heartbeat, Leave, RegisterResourceManager, Resume, UpdateConfiguration
-from common.wire import NEVER, Incoming, Outgoing, encode_body
-from tests.analyses import answer_text, answer_with
+from yunishard.common.config.parse import TEXT_BYTES_MAX
+from yunishard.common.messages.control_messages import ChangedFile, Hello, TextRead, VersionRead
+from yunishard.common.messages.kinds import Header, Message
+from yunishard.common.messages.query_messages import ChangeConfig
+from yunishard.common.messages.rm_messages import Heartbeat, Leave, RegisterResourceManager, Resume, UpdateConfiguration
+from yunishard.common.messages.wire import NEVER, Incoming, Outgoing, encode_body
+from yunishard.common.names import FILE, RECORD
 
 TEXT = "partitions: []\n"
 OTHER = TEXT + "#"

@@ -2,7 +2,8 @@
 
 import pytest
 
-from broker.config_versions import (
+from tests.machines import RM
+from yunishard.broker.config_versions import (
     AUTHOR_CHARS_MAX,
     ENTRY_BYTES,
     FORMER_BYTES_MAX,
@@ -14,10 +15,9 @@ from broker.config_versions import (
     Removal,
     VersionHistory,
 )
-from common.config.model import compute_checksum
-from common.config.parse import TEXT_BYTES_MAX
-from common.control_messages import ConfigVersion, VersionEntry
-from tests.machines import RM
+from yunishard.common.config.model import compute_checksum
+from yunishard.common.config.parse import TEXT_BYTES_MAX
+from yunishard.common.messages.control_messages import ConfigVersion, VersionEntry
 
 OWN, CHANGED, OTHER = "own", "changed", "other"
 MIB = 1 << 20

@@ -2,17 +2,17 @@ import json
 
 import pytest
 
-from broker.config_analysis import analyze
-from broker.config_updates import RETIRE_MAX_S
-from common.config.model import compute_checksum
-from common.control_messages import RebaseVersion, WriteFile
-from common.names import FILE
-from common.query_messages import ConfigRefusals, ListPartitions, PartitionList
-from common.rm_messages import Leave
-from common.settings import Settings
-from common.wire import NEVER, decode_body
 from tests.broker.bench import GPU, PROXY, WEB, BrokerBench, answers, is_prepare, kinds, news
 from tests.machines import ONE_QUEUE, PARTITION, RM, sent, two_partitions
+from yunishard.broker.config_analysis import analyze
+from yunishard.broker.config_updates import RETIRE_MAX_S
+from yunishard.common.config.model import compute_checksum
+from yunishard.common.messages.control_messages import RebaseVersion, WriteFile
+from yunishard.common.messages.query_messages import ConfigRefusals, ListPartitions, PartitionList
+from yunishard.common.messages.rm_messages import Leave
+from yunishard.common.messages.wire import NEVER, decode_body
+from yunishard.common.names import FILE
+from yunishard.common.settings import Settings
 
 MORE = ONE_QUEUE.replace("{name: batch}", "{name: batch}, {name: more}")
 OTHER = ONE_QUEUE.replace("{name: batch}", "{name: other}")

@@ -4,12 +4,20 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.election import ElectedBroker, Election
-from broker.hosts import HostRow, Hosts
-from common.control_messages import LeasePolled, PollLease, Refusal, Rival
-from common.messages import Header
-from common.names import LEASE
-from common.wire import NEVER, BrokerAddress, Incoming, Outgoing, decode_body, encode_body, make_outgoing
+from yunishard.broker.election import ElectedBroker, Election
+from yunishard.broker.hosts import HostRow, Hosts
+from yunishard.common.messages.control_messages import LeasePolled, PollLease, Refusal, Rival
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.wire import (
+    NEVER,
+    BrokerAddress,
+    Incoming,
+    Outgoing,
+    decode_body,
+    encode_body,
+    make_outgoing,
+)
+from yunishard.common.names import LEASE
 
 OWN = BrokerAddress("ipc:///run/a/broker.sock")
 OTHER = BrokerAddress("tcp://10.0.0.2:9094", "b's key")

@@ -1,13 +1,20 @@
 """Workers register themselves, and the broker grants them partitions."""
 
-from broker.leases import CHECK_INTERVAL_S
-from common.control_messages import Grant, Hello, PartitionRemoved, RemoveJournal, WorkerEnded, WorkersWanted
-from common.restart_delay import FIRST_S, STEADY_S
-from common.rm_messages import Heartbeat, Leave, NodeRequest, Refused
-from common.settings import Settings
-from common.wire import NEVER, Outgoing, decode_body
 from tests.broker.bench import GPU, KEEPER, PROXY, BrokerBench, is_prepare, kinds
 from tests.machines import PARTITION, RM, said, sent, two_partitions
+from yunishard.broker.leases import CHECK_INTERVAL_S
+from yunishard.common.messages.control_messages import (
+    Grant,
+    Hello,
+    PartitionRemoved,
+    RemoveJournal,
+    WorkerEnded,
+    WorkersWanted,
+)
+from yunishard.common.messages.rm_messages import Heartbeat, Leave, NodeRequest, Refused
+from yunishard.common.messages.wire import NEVER, Outgoing, decode_body
+from yunishard.common.restart_delay import FIRST_S, STEADY_S
+from yunishard.common.settings import Settings
 
 NONE = {"rm": "", "session": ""}
 

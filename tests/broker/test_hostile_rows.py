@@ -9,17 +9,17 @@ from typing import Final
 import psycopg
 import pytest
 
-from broker.config_versions import ConfigVersions
-from broker.routing import BrokerMachine
-from broker.state import BrokerState
-from broker.store import INCARNATION_MAX, TextLost
-from common.messages import INT64_MAX
-from common.names import BROKER
-from common.postgres_leases import EPOCH_MAX, HeldLease, acquire_lease
-from common.settings import Settings
 from tests import postgres
 from tests.broker.test_store import BACKENDS, Backend, PostgresBackend, SqliteBackend, keep
 from tests.machines import RM
+from yunishard.broker.config_versions import ConfigVersions
+from yunishard.broker.routing import BrokerMachine
+from yunishard.broker.state import BrokerState
+from yunishard.broker.store import INCARNATION_MAX, TextLost
+from yunishard.common.messages.kinds import INT64_MAX
+from yunishard.common.names import BROKER
+from yunishard.common.postgres.leases import EPOCH_MAX, HeldLease, acquire_lease
+from yunishard.common.settings import Settings
 
 OTHER: Final = "rm-2"
 
@@ -138,7 +138,7 @@ def test_a_text_that_is_no_utf8_is_lost_and_nothing_else(backend: Backend) -> No
     else:
         run(backend, f"INSERT INTO texts VALUES ('{digest}', '\\x61ff62')")
     with pytest.MonkeyPatch.context() as patch, closing(backend.open()) as store:
-        patch.setattr("broker.store.compute_digest", lambda config: digest)
+        patch.setattr("yunishard.broker.store.compute_digest", lambda config: digest)
         run(backend, f"UPDATE versions SET digest = '{digest}' WHERE rm = '{RM}'")
         with pytest.raises(TextLost, match="the text of version 2 of RM rm-1 is not valid UTF-8"):
             store.read_version(RM, 2)

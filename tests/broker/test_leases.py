@@ -2,11 +2,13 @@
 
 import pytest
 
-from broker.config_rollout import ROLLOUT_MAX_S
-from broker.leases import CHECK_INTERVAL_S, FRONT_ENDS_MAX
-from common import control_messages
-from common.config.model import compute_checksum
-from common.control_messages import (
+from tests.broker.bench import GPU, KEEPER, PROXY, WEB, BrokerBench, is_prepare, kinds, registered, wanted
+from tests.machines import ONE_QUEUE, PARTITION, RM, config_of, said, sent, two_partitions
+from yunishard.broker.config_rollout import ROLLOUT_MAX_S
+from yunishard.broker.leases import CHECK_INTERVAL_S, FRONT_ENDS_MAX
+from yunishard.common.config.model import compute_checksum
+from yunishard.common.messages import control_messages
+from yunishard.common.messages.control_messages import (
     AbortConfig,
     CommitConfig,
     Hello,
@@ -15,12 +17,17 @@ from common.control_messages import (
     WorkerEnded,
     WorkersWanted,
 )
-from common.names import lease_name
-from common.rm_messages import Heartbeat, NodeResponse, PartitionRestarted, Received, Refused, ResumeWanted
-from common.settings import Settings
-from common.wire import NEVER, Outgoing, decode_body
-from tests.broker.bench import GPU, KEEPER, PROXY, WEB, BrokerBench, is_prepare, kinds, registered, wanted
-from tests.machines import ONE_QUEUE, PARTITION, RM, config_of, said, sent, two_partitions
+from yunishard.common.messages.rm_messages import (
+    Heartbeat,
+    NodeResponse,
+    PartitionRestarted,
+    Received,
+    Refused,
+    ResumeWanted,
+)
+from yunishard.common.messages.wire import NEVER, Outgoing, decode_body
+from yunishard.common.names import lease_name
+from yunishard.common.settings import Settings
 
 NONE = {"rm": "", "session": ""}
 LEASE_S = 10.0

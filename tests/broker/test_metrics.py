@@ -2,15 +2,15 @@
 
 import pytest
 
-from broker.metrics import REPORT_MAX_AGE_S
-from common.control_messages import Figures, HostLeaves, NodesAstray
-from common.metrics import Family, Sample, decode_families, encode_families, gauge, report_process_up
-from common.names import RMPROXY, SUPERVISOR, process_label
-from common.query_messages import Answer, ListPartitions, PartitionList, Query
-from common.wire import decode_body
 from tests.broker.bench import PROXY, WEB, BrokerBench, registered
 from tests.broker.hosts_bench import FakeHost, HostsBench
 from tests.machines import ONE_QUEUE, PARTITION, RM, said
+from yunishard.broker.metrics import REPORT_MAX_AGE_S
+from yunishard.common.messages.control_messages import Figures, HostLeaves, NodesAstray
+from yunishard.common.messages.query_messages import Answer, ListPartitions, PartitionList, Query
+from yunishard.common.messages.wire import decode_body
+from yunishard.common.names import RMPROXY, SUPERVISOR, process_label
+from yunishard.common.process.metrics import Family, Sample, decode_families, encode_families, gauge, report_process_up
 
 UP = "yunishard_process_up"
 

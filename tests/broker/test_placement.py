@@ -3,13 +3,13 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.hosts import FORGOTTEN_S, RETURN_MAX_S, HostRow, Hosts
-from broker.placement import MOVES_MAX, WORKER_MAX_S
-from common.control_messages import Hello, HostLeaves
-from common.query_messages import Answer, ChangeHosts
-from common.wire import decode_body
 from tests.broker.bench import BrokerBench
 from tests.broker.hosts_bench import SETTINGS, FakeHost, HostsBench
+from yunishard.broker.hosts import FORGOTTEN_S, RETURN_MAX_S, HostRow, Hosts
+from yunishard.broker.placement import MOVES_MAX, WORKER_MAX_S
+from yunishard.common.messages.control_messages import Hello, HostLeaves
+from yunishard.common.messages.query_messages import Answer, ChangeHosts
+from yunishard.common.messages.wire import decode_body
 
 LEASE_S = SETTINGS.lease_timeout_s
 

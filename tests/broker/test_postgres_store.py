@@ -11,16 +11,16 @@ import msgspec
 import psycopg
 import pytest
 
-from broker import postgres_store
-from broker.postgres_store import PostgresStore
-from common.config.model import compute_checksum
-from common.postgres import FORMATS, Database, convert
-from partition_worker.journal.postgres_journal import PostgresJournals
 from tests import postgres
 from tests.broker.test_store import facts, keep, read_latest, stored_texts
 from tests.machines import RM
 from tests.partition_worker.journal.hand import encoded
 from tests.postgres import Action
+from yunishard.broker import postgres_store
+from yunishard.broker.postgres_store import PostgresStore
+from yunishard.common.config.model import compute_checksum
+from yunishard.common.postgres.connection import FORMATS, Database, convert
+from yunishard.partition_worker.journal.postgres_journal import PostgresJournals
 
 WAIT_MAX_S = 20.0
 
@@ -72,7 +72,7 @@ def test_a_write_that_was_lost_on_the_way_has_failed(link: postgres.Link, store:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers count as hung sooner."""
-    monkeypatch.setattr("common.postgres.ANSWER_MAX_S", 0.3)
+    monkeypatch.setattr("yunishard.common.postgres.connection.ANSWER_MAX_S", 0.3)
 
 
 @pytest.mark.usefixtures("impatient")

@@ -5,15 +5,15 @@ import json
 import msgspec
 import pytest
 
-from broker import queries
-from broker.queries import PendingQueries
-from common.config.model import compute_checksum
-from common.config.validation import DEFAULT_TEXT
-from common.names import RECORD
-from common.query_messages import Answer, Query, ReadConfig
-from common.rm_messages import Leave
 from tests.broker.bench import GPU, KEEPER, PROXY, WEB, BrokerBench, answers, kinds, registered
 from tests.machines import ONE_QUEUE, PARTITION, RM, arrives, sent, two_partitions
+from yunishard.broker import queries
+from yunishard.broker.queries import PendingQueries
+from yunishard.common.config.model import compute_checksum
+from yunishard.common.config.validation import DEFAULT_TEXT
+from yunishard.common.messages.query_messages import Answer, Query, ReadConfig
+from yunishard.common.messages.rm_messages import Leave
+from yunishard.common.names import RECORD
 
 
 def forward(asked: PendingQueries, bench: BrokerBench, ref: str, *, partition: str = PARTITION) -> None:

@@ -4,15 +4,15 @@ import dataclasses
 
 import pytest
 
-from broker import config_versions
-from broker.config_versions import ENTRY_BYTES, RMS_MAX
-from broker.rm_records import SETTINGS_BYTES_MAX
-from common.control_messages import RemoveVersions, VersionsRemoved
-from common.names import RECORD
-from common.rm_messages import Leave, Refused, RegisterResourceManager
-from common.wire import decode_body
 from tests.broker.bench import PATIENT, PROXY, WEB, BrokerBench, answers, kinds, registered
 from tests.machines import ONE_QUEUE, RM, SESSION, said
+from yunishard.broker import config_versions
+from yunishard.broker.config_versions import ENTRY_BYTES, RMS_MAX
+from yunishard.broker.rm_records import SETTINGS_BYTES_MAX
+from yunishard.common.messages.control_messages import RemoveVersions, VersionsRemoved
+from yunishard.common.messages.rm_messages import Leave, Refused, RegisterResourceManager
+from yunishard.common.messages.wire import decode_body
+from yunishard.common.names import RECORD
 
 KIB = 1 << 10
 SMALL = dataclasses.replace(PATIENT, record_max_bytes=80 * KIB)

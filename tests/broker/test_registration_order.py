@@ -6,18 +6,18 @@ from pathlib import Path
 
 import msgspec
 
-from broker.config_versions import ConfigVersions
-from broker.registry import RmRecord
-from broker.rm_records import decode_record
-from broker.routing import BrokerMachine
-from broker.sqlite_store import SqliteStore
-from broker.state import BrokerState
-from common.control_messages import ManagerAway, ManagerRecord
-from common.query_messages import ListPartitions, PartitionList
-from common.rm_messages import Leave
-from common.wire import decode_body
 from tests.broker.bench import PATIENT, PROXY, WEB, BrokerBench
 from tests.machines import ONE_QUEUE, SESSION, two_partitions
+from yunishard.broker.config_versions import ConfigVersions
+from yunishard.broker.registry import RmRecord
+from yunishard.broker.rm_records import decode_record
+from yunishard.broker.routing import BrokerMachine
+from yunishard.broker.sqlite_store import SqliteStore
+from yunishard.broker.state import BrokerState
+from yunishard.common.messages.control_messages import ManagerAway, ManagerRecord
+from yunishard.common.messages.query_messages import ListPartitions, PartitionList
+from yunishard.common.messages.rm_messages import Leave
+from yunishard.common.messages.wire import decode_body
 
 
 def listed(bench: BrokerBench) -> PartitionList:

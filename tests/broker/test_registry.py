@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from broker.registry import Registry, RmSession
-from common.control_messages import Repeat
-from common.names import NUMBERS_PER_INCARNATION, external_name, normalise_partition_name
-from common.query_messages import PartitionEntry, Query
-from common.rm_messages import (
+from tests.broker.bench import PROXY, BrokerBench, answers
+from tests.machines import config_of
+from yunishard.broker.registry import Registry, RmSession
+from yunishard.common.messages.control_messages import Repeat
+from yunishard.common.messages.query_messages import PartitionEntry, Query
+from yunishard.common.messages.rm_messages import (
     AllocationRequest,
     ConfigurationUpdated,
     Leave,
@@ -22,9 +23,8 @@ from common.rm_messages import (
     Registered,
     Resume,
 )
-from common.wire import decode_body
-from tests.broker.bench import PROXY, BrokerBench, answers
-from tests.machines import config_of
+from yunishard.common.messages.wire import decode_body
+from yunishard.common.names import NUMBERS_PER_INCARNATION, external_name, normalise_partition_name
 
 CONFIG = config_of()
 

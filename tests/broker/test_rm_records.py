@@ -3,17 +3,24 @@
 import msgspec
 from msgspec.structs import replace
 
-from broker.rm_records import HELD_MAX, RETRY_S, build_record, decode_record, restore_session
-from broker.routing import BrokerMachine
-from broker.state import BrokerState
-from common.control_messages import Hello, ManagerRecord, Recorded, VersionRead
-from common.names import RECORD, lease_name
-from common.query_messages import ListPartitions, PartitionList
-from common.rm_messages import Leave, NodeRequest, Refused, RegisterResourceManager, Resume, UpdateConfiguration
-from common.wire import NEVER, Outgoing, decode_body
 from tests.analyses import answer_text, handle_with_analyses
 from tests.broker.bench import GPU, KEEPER, PATIENT, PROXY, WEB, BrokerBench, kinds, registered
 from tests.machines import ONE_QUEUE, PARTITION, RM, arrives, said, two_partitions
+from yunishard.broker.rm_records import HELD_MAX, RETRY_S, build_record, decode_record, restore_session
+from yunishard.broker.routing import BrokerMachine
+from yunishard.broker.state import BrokerState
+from yunishard.common.messages.control_messages import Hello, ManagerRecord, Recorded, VersionRead
+from yunishard.common.messages.query_messages import ListPartitions, PartitionList
+from yunishard.common.messages.rm_messages import (
+    Leave,
+    NodeRequest,
+    Refused,
+    RegisterResourceManager,
+    Resume,
+    UpdateConfiguration,
+)
+from yunishard.common.messages.wire import NEVER, Outgoing, decode_body
+from yunishard.common.names import RECORD, lease_name
 
 
 def whole() -> BrokerBench:

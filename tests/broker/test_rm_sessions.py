@@ -7,15 +7,6 @@ from typing import Literal
 import pytest
 from msgspec.structs import replace
 
-from broker.config_rollout import ROLLOUT_MAX_S
-from broker.config_versions import ConfigVersions
-from broker.state import WARNINGS_LOGGED_MAX, BrokerState
-from common.config.model import compute_checksum
-from common.control_messages import Hello, ManagerAway, Pause, Repeat, Settings, WorkerEnded
-from common.names import RECORD, lease_name
-from common.query_messages import Actor, Answer, EndSession
-from common.rm_messages import Leave, Left, NodeRequest, Refused, Registered, RegisterResourceManager, Resume
-from common.wire import NEVER, Outgoing, decode_body
 from tests.broker.bench import (
     GPU,
     KEEPER,
@@ -30,6 +21,23 @@ from tests.broker.bench import (
     wanted,
 )
 from tests.machines import ONE_QUEUE, PARTITION, RM, SESSION, said, sent, two_partitions
+from yunishard.broker.config_rollout import ROLLOUT_MAX_S
+from yunishard.broker.config_versions import ConfigVersions
+from yunishard.broker.state import WARNINGS_LOGGED_MAX, BrokerState
+from yunishard.common.config.model import compute_checksum
+from yunishard.common.messages.control_messages import Hello, ManagerAway, Pause, Repeat, Settings, WorkerEnded
+from yunishard.common.messages.query_messages import Actor, Answer, EndSession
+from yunishard.common.messages.rm_messages import (
+    Leave,
+    Left,
+    NodeRequest,
+    Refused,
+    Registered,
+    RegisterResourceManager,
+    Resume,
+)
+from yunishard.common.messages.wire import NEVER, Outgoing, decode_body
+from yunishard.common.names import RECORD, lease_name
 
 MORE = ONE_QUEUE.replace("{name: batch}", "{name: batch}, {name: more}")
 QUEUES = "queues: [{name: root, submitacl: '*', queues: [{name: %s, queues: [{name: dev}]}]}]"

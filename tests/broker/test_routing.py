@@ -2,9 +2,12 @@
 
 import pytest
 
-from broker.config_rollout import ROLLOUT_MAX_S
-from broker.config_validation import READERS
-from common.control_messages import (
+from tests.analyses import answer_text
+from tests.broker.bench import GPU, KEEPER, PROXY, BrokerBench, is_prepare, joined, registered, wanted
+from tests.machines import ONE_QUEUE, PARTITION, RM, SESSION, config_of, header, said, sent, two_partitions
+from yunishard.broker.config_rollout import ROLLOUT_MAX_S
+from yunishard.broker.config_validation import READERS
+from yunishard.common.messages.control_messages import (
     AbortConfig,
     CommitConfig,
     Hello,
@@ -16,9 +19,8 @@ from common.control_messages import (
     SessionMoved,
     WorkersWanted,
 )
-from common.messages import Header, Message
-from common.names import FILE, RECORD
-from common.query_messages import (
+from yunishard.common.messages.kinds import Header, Message
+from yunishard.common.messages.query_messages import (
     Actor,
     Answer,
     ConfigRefusals,
@@ -32,11 +34,17 @@ from common.query_messages import (
     Query,
     Schedule,
 )
-from common.rm_messages import Ack, NodeRequest, NodeResponse, PartitionRestarted, Refused, Registered, Resume
-from common.wire import NEVER, Incoming, Outgoing, decode_body, encode_body
-from tests.analyses import answer_text
-from tests.broker.bench import GPU, KEEPER, PROXY, BrokerBench, is_prepare, joined, registered, wanted
-from tests.machines import ONE_QUEUE, PARTITION, RM, SESSION, config_of, header, said, sent, two_partitions
+from yunishard.common.messages.rm_messages import (
+    Ack,
+    NodeRequest,
+    NodeResponse,
+    PartitionRestarted,
+    Refused,
+    Registered,
+    Resume,
+)
+from yunishard.common.messages.wire import NEVER, Incoming, Outgoing, decode_body, encode_body
+from yunishard.common.names import FILE, RECORD
 
 WEB = "webservice"
 NONE = {"rm": "", "session": ""}

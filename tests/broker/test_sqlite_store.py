@@ -14,12 +14,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from broker.config_versions import VERSIONS_BYTES_MAX
-from broker.sqlite_store import FORMATS, SqliteStore
-from common import sqlite_file
 from tests.broker.test_store import facts, keep, read_latest
 from tests.full_disk import full_disk
 from tests.machines import RM
+from yunishard.broker.config_versions import VERSIONS_BYTES_MAX
+from yunishard.broker.sqlite_store import FORMATS, SqliteStore
+from yunishard.common import sqlite_file
 
 
 @pytest.fixture

@@ -1,11 +1,11 @@
 """The echo barrier."""
 
-from broker.state import ECHO_MAX_S
-from common.config.model import compute_checksum
-from common.control_messages import Echo
-from common.wire import Outgoing
 from tests.broker.bench import GPU, PROXY, BrokerBench, kinds, registered
 from tests.machines import ONE_QUEUE, two_partitions
+from yunishard.broker.state import ECHO_MAX_S
+from yunishard.common.config.model import compute_checksum
+from yunishard.common.messages.control_messages import Echo
+from yunishard.common.messages.wire import Outgoing
 
 WEB = "webservice"
 

@@ -15,15 +15,18 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
-from broker import store as store_module
-from broker.config_versions import ConfigVersions
-from broker.hosts import HostRow
-from broker.postgres_store import PostgresStore
-from broker.registry import RmRecord
-from broker.sqlite_store import SqliteStore
-from broker.store import RecordEndpoint, Store, execute
-from common.config.model import compute_checksum
-from common.control_messages import (
+from tests import postgres
+from tests.full_disk import full_disk
+from tests.machines import RM, header, sent
+from yunishard.broker import store as store_module
+from yunishard.broker.config_versions import ConfigVersions
+from yunishard.broker.hosts import HostRow
+from yunishard.broker.postgres_store import PostgresStore
+from yunishard.broker.registry import RmRecord
+from yunishard.broker.sqlite_store import SqliteStore
+from yunishard.broker.store import RecordEndpoint, Store, execute
+from yunishard.common.config.model import compute_checksum
+from yunishard.common.messages.control_messages import (
     ConfigVersion,
     HostRecorded,
     ManagerRecord,
@@ -37,14 +40,11 @@ from common.control_messages import (
     VersionRead,
     WriteFile,
 )
-from common.messages import Message
-from common.names import RECORD
-from common.query_messages import Answer, ReadConfig
-from common.transport import Transport
-from common.wire import Incoming, Outgoing, decode_body
-from tests import postgres
-from tests.full_disk import full_disk
-from tests.machines import RM, header, sent
+from yunishard.common.messages.kinds import Message
+from yunishard.common.messages.query_messages import Answer, ReadConfig
+from yunishard.common.messages.wire import Incoming, Outgoing, decode_body
+from yunishard.common.names import RECORD
+from yunishard.common.transport.event_loop import Transport
 
 TEXT: Final = "partitions: []\r\n# Grüße\t'\";--\n"
 WAIT_MAX_S: Final = 10.0

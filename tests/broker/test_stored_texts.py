@@ -2,14 +2,14 @@
 
 import pytest
 
-from broker.stored_texts import RETRY_S
-from common.control_messages import Hello, PrepareConfig, VersionRead
-from common.names import RECORD, lease_name
-from common.rm_messages import Refused, RegisterResourceManager
-from common.wire import Incoming, Outgoing, decode_body
 from tests.analyses import handle_with_analyses
 from tests.broker.bench import GPU, PROXY, BrokerBench, is_prepare, kinds, registered
 from tests.machines import ONE_QUEUE, PARTITION, RM, arrives, said, two_partitions
+from yunishard.broker.stored_texts import RETRY_S
+from yunishard.common.messages.control_messages import Hello, PrepareConfig, VersionRead
+from yunishard.common.messages.rm_messages import Refused, RegisterResourceManager
+from yunishard.common.messages.wire import Incoming, Outgoing, decode_body
+from yunishard.common.names import RECORD, lease_name
 
 CHANGED = ONE_QUEUE.replace("batch", "changed")
 READ = (RECORD, "ReadVersion")

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from broker import watched_file
-from broker.watched_file import TEXT_BYTES_MAX, WatchedFile
-from common.config.model import compute_checksum
-from common.control_messages import ChangedFile, WriteFile
-from common.names import FILE
-from common.transport import Transport
-from common.wire import Incoming, decode_body
 from tests.machines import header, sent
+from yunishard.broker import watched_file
+from yunishard.broker.watched_file import TEXT_BYTES_MAX, WatchedFile
+from yunishard.common.config.model import compute_checksum
+from yunishard.common.messages.control_messages import ChangedFile, WriteFile
+from yunishard.common.messages.wire import Incoming, decode_body
+from yunishard.common.names import FILE
+from yunishard.common.transport.event_loop import Transport
 
 FIRST, SECOND = "first: text\n", "second: longer text\n"
 

@@ -11,16 +11,16 @@ from typing import Final
 
 import yaml
 
-from common.settings import Settings
 from tests.captures import canon
 from tests.captures.canon import Document
 from tests.captures.player import Player
 from tests.captures.scenario import DATA, Recorded, Request, scenario
 from tests.captures.visitor import Answered, streaming, visit
 from tests.webservice.fakes import loopback_users
-from webservice.api import Api
-from webservice.authn_authz import AccessControl
-from webservice.history.queries import HistoryReader
+from yunishard.common.settings import Settings
+from yunishard.webservice.api import Api
+from yunishard.webservice.authn_authz import AccessControl
+from yunishard.webservice.history.queries import HistoryReader
 
 HEADERS: Final = frozenset(
     {

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 
-from common import metrics_text
 from tests.captures.canon import Document
 from tests.captures.compare import ABSENT, Difference
+from yunishard.common.process import metrics_text
 
 
 class Deliberate(NamedTuple):

@@ -9,11 +9,11 @@ from typing import Final
 
 import msgspec
 
-from common.history_records import Account
-from common.process_health import WriteTimes
 from tests.captures.system import BEGIN_S, SystemLink
-from webservice.history.collector import SAMPLE_NS, Collector, RowBatch
-from webservice.history.sqlite_store import SqliteHistory
+from yunishard.common.history_records import Account
+from yunishard.common.process.health import WriteTimes
+from yunishard.webservice.history.collector import SAMPLE_NS, Collector, RowBatch
+from yunishard.webservice.history.sqlite_store import SqliteHistory
 
 _account: Final = msgspec.json.Decoder(Account)
 

@@ -10,9 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from common import query_messages, rm_messages
-from common.messages import Command, Header
-from common.rm_messages import (
+from tests.captures import scenario as words
+from tests.captures.past import RecordedPast
+from tests.captures.system import ScenarioManager, System, SystemLink
+from yunishard.common.messages import query_messages, rm_messages
+from yunishard.common.messages.kinds import Command, Header
+from yunishard.common.messages.rm_messages import (
     AddApplicationRequest,
     AllocationRelease,
     AllocationReleasesRequest,
@@ -24,10 +27,7 @@ from common.rm_messages import (
     RemoveApplicationRequest,
     UserGroupInformation,
 )
-from common.wire import decode_body
-from tests.captures import scenario as words
-from tests.captures.past import RecordedPast
-from tests.captures.system import ScenarioManager, System, SystemLink
+from yunishard.common.messages.wire import decode_body
 
 _ACTIONS: Final = {
     "CREATE": rm_messages.NODE_CREATE,

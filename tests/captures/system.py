@@ -7,10 +7,12 @@ Not here: the steps of the scenario (`player.py`), the requests (`answers.py`).
 from collections.abc import Hashable, Mapping
 from typing import Final, TypeVar
 
-from common.messages import Header, Message
-from common.names import WEBSERVICE
-from common.query_messages import Answer, ListPartitions, PartitionList, Query, ReadConfig
-from common.rm_messages import (
+from tests.captures.scenario import Manager
+from tests.world import STEPS_MAX, World
+from tests.world_rm import RM
+from yunishard.common.messages.kinds import Header, Message
+from yunishard.common.messages.query_messages import Answer, ListPartitions, PartitionList, Query, ReadConfig
+from yunishard.common.messages.rm_messages import (
     STATE_DUMP,
     Refused,
     RegisterResourceManager,
@@ -18,15 +20,13 @@ from common.rm_messages import (
     StateDumpAsked,
     UpdateConfiguration,
 )
-from common.wire import Outgoing, decode_body, make_outgoing
-from partition_worker.engine.allocation import CREATION_TIME
-from partition_worker.engine.predicates.predicate import NodeView
-from rmproxy.proxy import BROKER
-from tests.captures.scenario import Manager
-from tests.world import STEPS_MAX, World
-from tests.world_rm import RM
-from webservice.broker_client import Change
-from webservice.views import RequestError
+from yunishard.common.messages.wire import Outgoing, decode_body, make_outgoing
+from yunishard.common.names import WEBSERVICE
+from yunishard.partition_worker.engine.allocation import CREATION_TIME
+from yunishard.partition_worker.engine.predicates.predicate import NodeView
+from yunishard.rmproxy.proxy import BROKER
+from yunishard.webservice.broker_client import Change
+from yunishard.webservice.views import RequestError
 
 BEGIN_S: Final = 1_800_000_000.0
 """When the scenario begins, in Unix seconds: later than anything that it says was created."""

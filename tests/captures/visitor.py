@@ -16,7 +16,7 @@ from starlette.types import Message, Scope
 
 from tests.captures.scenario import Request
 from tests.webservice.fakes import CLIENT, SERVER
-from webservice.api import Api
+from yunishard.webservice.api import Api
 
 ENOUGH_S: Final = 20.0
 """For an answer, or the lines of a stream that are read."""

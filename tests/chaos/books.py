@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from common.rm_messages import PLACEHOLDER_REPLACED, Allocation, AllocationRelease
+from yunishard.common.messages.rm_messages import PLACEHOLDER_REPLACED, Allocation, AllocationRelease
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

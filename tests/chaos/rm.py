@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Self
 
-from common.names import external_name, normalise_partition_name
-from common.rm_messages import (
+from tests.chaos.books import Ask, Books
+from yunishard.common.messages.rm_messages import (
     AllocationRelease,
     AllocationResponse,
     ApplicationResponse,
@@ -17,10 +17,10 @@ from common.rm_messages import (
     PartitionRestarted,
     Refused,
 )
-from tests.chaos.books import Ask, Books
-from yunishard import items
-from yunishard.client import ResourceManager
-from yunishard.items import TerminationType
+from yunishard.common.names import external_name, normalise_partition_name
+from yunishard.sdk import items
+from yunishard.sdk.client import ResourceManager
+from yunishard.sdk.items import TerminationType
 
 NODES: Final = 20
 NODE: Final = {"vcore": "100000", "memory": "1000Ti"}

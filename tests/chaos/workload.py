@@ -9,7 +9,7 @@ from typing import Final
 
 from tests.chaos.books import Ask
 from tests.chaos.rm import ChaosRm
-from yunishard.replay.workload import Job, load
+from yunishard.workloads.replay.workload import Job, load
 
 LOG: Final = Path(__file__).parents[2] / "examples" / "lcg-2005.swf.gz"
 STAYS: Final = 10

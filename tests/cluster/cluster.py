@@ -9,11 +9,11 @@ from typing import Final, Self
 import msgspec
 import psycopg
 
-from common.rest_records import HostsView
-from deploy.supervisor import CANNOT_START
 from tests.cluster.database import Database
 from tests.cluster.hosts import CLUSTER, YUNISHARD, Host
 from tests.cluster.network import Machine, Network
+from yunishard.common.rest.records import HostsView
+from yunishard.deploy.supervisor import CANNOT_START
 
 HOSTS: Final = ("a", "b", "c")
 SPARE: Final = "spare"

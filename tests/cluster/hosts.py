@@ -78,7 +78,7 @@ class Host:
     def start(self) -> None:
         """Start it; `wait` waits until it is ready."""
         self._ready = threading.Event()
-        command = (sys.executable, "-P", "-m", "deploy", *self._arguments)
+        command = (sys.executable, "-P", "-m", "yunishard.deploy", *self._arguments)
         environment = {name: value for name, value in os.environ.items() if not name.startswith("YUNISHARD_")}
         if self.sources is not None:
             environment["PYTHONPATH"] = str(self.sources)
@@ -171,7 +171,8 @@ class Host:
         return sorted(match[1] for _, command in self._commands() if (match := _SERVES.search(command)))
 
     def _commands(self) -> list[tuple[int, str]]:
-        return [(number, command) for number, command in self.machine.processes() if "nsenter" not in command]
+        found = [(number, command) for number, command in self.machine.processes() if "nsenter" not in command]
+        return [(number, command.replace("-m yunishard.", "-m ")) for number, command in found]
 
 
 def until(holds: Callable[[], bool], what: str, *, within_s: float = READY_MAX_S) -> float:

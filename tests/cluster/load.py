@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Self
 
-from common.rm_messages import Allocation
 from tests.chaos.books import Ask, Books
 from tests.chaos.rm import ChaosRm
 from tests.chaos.workload import Workload
-from yunishard.client import ResourceManager
+from yunishard.common.messages.rm_messages import Allocation
+from yunishard.sdk.client import ResourceManager
 
 RMS: Final = {"alpha": ("default", "gpu"), "beta": ("default",), "gamma": ("default",)}
 """Partitions by resource manager; several have the same name on purpose."""

@@ -7,9 +7,17 @@ import msgspec
 import pytest
 import yaml
 
-from common.acl import EVERYBODY, NOBODY, Acl, AclError, find_ignored_entries, has_too_many_fields, parse_acl
-from common.config.model import QueueConfig
-from common.config.validation import load
+from yunishard.common.config.acl import (
+    EVERYBODY,
+    NOBODY,
+    Acl,
+    AclError,
+    find_ignored_entries,
+    has_too_many_fields,
+    parse_acl,
+)
+from yunishard.common.config.model import QueueConfig
+from yunishard.common.config.validation import load
 
 VECTORS = Path(__file__).parents[1] / "data" / "acl-vectors.yaml"
 

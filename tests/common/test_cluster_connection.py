@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import zmq
 
-from common import cluster_connection
-from common.curve_keys import HOST, KeyPair, host_file, read_pair, write_pair
-from common.messages import Header
-from common.transport import BrokerConnection, Transport
-from common.wire import LINK_LOST, BrokerAddress, Incoming, Outgoing, encode_frames
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.wire import LINK_LOST, BrokerAddress, Incoming, Outgoing, encode_frames
+from yunishard.common.transport import cluster_connection
+from yunishard.common.transport.curve_keys import HOST, KeyPair, host_file, read_pair, write_pair
+from yunishard.common.transport.event_loop import BrokerConnection, Transport
 
 TEST_MAX_S = 10
 HEADER = Header(kind="Hello", seq=5)

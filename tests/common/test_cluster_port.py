@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 import zmq
 
-from common import cluster_connection, cluster_port, zap
-from common.cluster_port import ClusterPort
-from common.curve_keys import ALLOWED, HOST, KeyPair, host_file, read_pair, write_pair
-from common.messages import Header
-from common.transport import BrokerConnection, Transport
-from common.wire import LINK_LOST, BrokerAddress, Incoming, Outgoing
+from yunishard.broker import cluster_port
+from yunishard.broker.cluster_port import ClusterPort
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.wire import LINK_LOST, BrokerAddress, Incoming, Outgoing
+from yunishard.common.transport import cluster_connection, zap
+from yunishard.common.transport.curve_keys import ALLOWED, HOST, KeyPair, host_file, read_pair, write_pair
+from yunishard.common.transport.event_loop import BrokerConnection, Transport
 
 TEST_MAX_S = 10
 AGAIN_S = 0.5

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import zmq
 
-from common.curve_keys import (
+from yunishard.common.transport.curve_keys import (
     KEYS_MAX,
     AllowedKey,
     AllowListError,

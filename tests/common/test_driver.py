@@ -4,11 +4,11 @@ from functools import partial
 
 import pytest
 
-from common.control_messages import Hello
-from common.inbox import Inbox
-from common.messages import Header
-from common.transport import Transport, clock, drive
-from common.wire import NEVER, Incoming, Outgoing, encode_body
+from yunishard.common.messages.control_messages import Hello
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.wire import NEVER, Incoming, Outgoing, encode_body
+from yunishard.common.transport.event_loop import Transport, clock, drive
+from yunishard.common.transport.inbox import Inbox
 
 TEST_MAX_S = 10
 HEADER = Header(kind="Hello", rm="rm-1", seq=5)

@@ -2,7 +2,15 @@
 
 import pytest
 
-from common.extra_config import DEFAULTS, Effective, ExtraConfig, base_level, effective, logger_levels, read
+from yunishard.common.config.extra_config import (
+    DEFAULTS,
+    Effective,
+    ExtraConfig,
+    base_level,
+    effective,
+    logger_levels,
+    read,
+)
 
 
 def test_without_a_word_the_defaults_hold() -> None:

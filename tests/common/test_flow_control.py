@@ -5,8 +5,7 @@ from functools import partial
 
 import pytest
 
-from common.names import NODE_PARTITION, normalise_partition_name
-from common.rm_messages import (
+from yunishard.common.messages.rm_messages import (
     Ack,
     AddApplicationRequest,
     Allocation,
@@ -19,7 +18,7 @@ from common.rm_messages import (
     RemoveApplicationRequest,
     SyncBegin,
 )
-from common.session import (
+from yunishard.common.messages.session import (
     ACK_EVERY_MESSAGES,
     WINDOW_BYTES,
     WINDOW_MESSAGES,
@@ -29,8 +28,9 @@ from common.session import (
     Window,
     split_by_partition,
 )
-from common.wire import decode_body
-from partition_worker.rm_channel import RMChannel
+from yunishard.common.messages.wire import decode_body
+from yunishard.common.names import NODE_PARTITION, normalise_partition_name
+from yunishard.partition_worker.rm_channel import RMChannel
 
 normalise = partial(normalise_partition_name, "rm")
 

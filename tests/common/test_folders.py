@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from common.folders import POD_VARIABLE, find_intruder, is_exposed, make_temporary_folder
+from yunishard.common.process.folders import POD_VARIABLE, find_intruder, is_exposed, make_temporary_folder
 
 OWN, OTHER, ROOT = 1000, 1001, 0
 
@@ -45,7 +45,7 @@ def test_only_the_group_of_a_file_of_root_may_read_a_secret(
 def make_and_die(*, killed: bool) -> Path:
     """The temporary directory of a process that made it and ended, in order or by SIGKILL."""
     code = (
-        "import sys; from common.folders import make_temporary_folder\n"
+        "import sys; from yunishard.common.process.folders import make_temporary_folder\n"
         "with make_temporary_folder('test') as folder: print(folder, flush=True); sys.stdin.read()"
     )
     command = [sys.executable, "-P", "-c", code]

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from common import gc_tuning
+from yunishard.common.process import gc_tuning
 
 
 def test_none_is_looked_for_while_something_large_is_made_and_then_again() -> None:

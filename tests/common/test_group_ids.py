@@ -5,7 +5,7 @@ import pwd
 
 import pytest
 
-from common.group_ids import group_ids
+from yunishard.common.group_ids import group_ids
 
 USERS = [entry for entry in pwd.getpwall() if entry.pw_uid == os.getuid() or entry.pw_uid < 10]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.lease_watch import LEFT_MAX, RELEASED, LeaseWatch
+from yunishard.common.lease_watch import LEFT_MAX, RELEASED, LeaseWatch
 
 DURATION_S = HOLDERS_S = 6.0
 HOUR_S = 3600.0

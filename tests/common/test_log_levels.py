@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from common.logs import LogLevels
+from yunishard.common.process.logs import LogLevels
 
 PARTITION = "core.scheduler.partition"
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from common.logs import JsonFormatter, log_lines
 from tests.deploy.system import FREE_PORTS, up
-from yunishard.blocking import BlockingResourceManager
+from yunishard.common.process.logs import JsonFormatter, log_lines
+from yunishard.sdk.blocking import BlockingResourceManager
 
 DEFECTIVE = """
 import logging, sys, threading, warnings
-from common.logs import configure_logging
+from yunishard.common.process.logs import configure_logging
 configure_logging("broker", "info", sys.argv[1])
 logging.getLogger("core.broker").info("one\\ntwo %s", "\\udcff")
 warnings.warn("an old call")

@@ -4,8 +4,9 @@ import msgpack
 import msgspec
 import pytest
 
-from common.messages import Command, Control, Header, Message, News, interface_name
-from common.rm_messages import (
+from tests.builders import apps, asks, foreign, released
+from yunishard.common.messages.kinds import Command, Control, Header, Message, News, interface_name
+from yunishard.common.messages.rm_messages import (
     NODE_CREATE,
     NODE_CREATE_DRAIN,
     AddApplicationRequest,
@@ -26,9 +27,8 @@ from common.rm_messages import (
     UserGroupInformation,
     count_reported,
 )
-from common.wire import decode_body, encode_body, encode_frames
-from rmproxy.si import scheduler_pb2 as pb
-from tests.builders import apps, asks, foreign, released
+from yunishard.common.messages.wire import decode_body, encode_body, encode_frames
+from yunishard.rmproxy.si import scheduler_pb2 as pb
 
 OURS = {"cause"}
 """Keys that the scheduler interface does not have."""

@@ -2,7 +2,15 @@
 
 import pytest
 
-from common.metrics import BOUNDS_S, Histogram, counter, decode_families, distribution, encode_families, gauge
+from yunishard.common.process.metrics import (
+    BOUNDS_S,
+    Histogram,
+    counter,
+    decode_families,
+    distribution,
+    encode_families,
+    gauge,
+)
 
 
 def test_what_is_told_is_read_again() -> None:

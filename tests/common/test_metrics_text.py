@@ -7,9 +7,9 @@ import math
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from common import metrics_text
-from common.metrics import Family, decode_families
-from common.metrics_text import number, render
+from yunishard.common.process import metrics_text
+from yunishard.common.process.metrics import Family, decode_families
+from yunishard.common.process.metrics_text import number, render
 
 
 def family(

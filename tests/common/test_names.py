@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.names import (
+from yunishard.common.names import (
     PARTITION,
     QUEUE,
     RM_ID,

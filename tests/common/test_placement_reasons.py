@@ -4,7 +4,7 @@ import os
 import re
 from pathlib import Path
 
-from common.placement_reasons import MEANINGS, PlacementReason
+from yunishard.partition_worker.placement_reasons import MEANINGS, PlacementReason
 
 PAGE = Path(__file__).parents[2] / "docs" / "operating" / "reasons.md"
 

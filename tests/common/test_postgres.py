@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from common.postgres import Database
 from tests import postgres
 from tests.deploy.system import free_ports
+from yunishard.common.postgres.connection import Database
 
 LIMIT_S = 2
 """The least that libpq takes for a time limit."""

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from common.lease_watch import RELEASED
-from common.postgres import Connection, Database
-from common.postgres_leases import HeldLease, acquire_lease, read_lease, release_lease, renew_lease
 from tests import postgres
+from yunishard.common.lease_watch import RELEASED
+from yunishard.common.postgres.connection import Connection, Database
+from yunishard.common.postgres.leases import HeldLease, acquire_lease, read_lease, release_lease, renew_lease
 
 NAME = "broker"
 LONG_S = 60.0

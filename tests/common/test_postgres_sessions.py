@@ -10,24 +10,24 @@ from typing import Final, NamedTuple, cast
 import psycopg
 import pytest
 
-from broker.candidacy import read_heartbeats, write_host
-from broker.host_lease import HostLease
-from broker.postgres_store import PostgresStore
-from common.control_messages import PollLease
-from common.host_facts import HostFacts
-from common.names import BROKER
-from common.postgres import Database, OutcomeUnknown, convert
-from common.postgres_leases import HeldLease, acquire_lease, read_lease, renew_lease
-from common.postgres_sessions import SETTINGS
-from partition_worker.journal.postgres_journal import PostgresJournals
 from tests import postgres
 from tests.broker.test_store import facts, version, written
 from tests.machines import PARTITION, RM
 from tests.partition_worker.journal.hand import encoded
 from tests.webservice.history.accounts import application, began, gone, portion, sample, usage
-from webservice.history.postgres_store import PostgresHistory
-from webservice.history.queries import LISTS, HistoryFilter, read_page
-from webservice.postgres_audit import PostgresAudit
+from yunishard.broker.candidacy import read_heartbeats, write_host
+from yunishard.broker.host_lease import HostLease
+from yunishard.broker.postgres_store import PostgresStore
+from yunishard.common.messages.control_messages import PollLease
+from yunishard.common.names import BROKER
+from yunishard.common.postgres.connection import Database, OutcomeUnknown, convert
+from yunishard.common.postgres.leases import HeldLease, acquire_lease, read_lease, renew_lease
+from yunishard.common.postgres.sessions import SETTINGS
+from yunishard.common.process.host_facts import HostFacts
+from yunishard.partition_worker.journal.postgres_journal import PostgresJournals
+from yunishard.webservice.history.postgres_store import PostgresHistory
+from yunishard.webservice.history.queries import LISTS, HistoryFilter, read_page
+from yunishard.webservice.postgres_audit import PostgresAudit
 
 TEXT: Final = "Größe \\ 'NULL' \U0001f4a1"
 LEASE_S: Final = 300.25

@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from common.process import lock_name, make_parser, parse_arguments, write_line
-from common.settings import Settings, SettingsError, encode_settings, read_settings, replace_settings
 from tests.deploy.system import eventually
+from yunishard.common.process.main import lock_name, make_parser, parse_arguments, write_line
+from yunishard.common.settings import Settings, SettingsError, encode_settings, read_settings, replace_settings
 
 PATIENCE_S = 20.0
 
 CHILD = """
 import asyncio, sys, time
-from common.process import Lease, main
+from yunishard.common.process.main import Lease, main
 
 async def serve(arguments, life):
     if arguments.broker.address == "fail":
@@ -233,7 +233,8 @@ def test_a_process_has_the_instance_that_is_given_or_one_of_its_own() -> None:
 
 def test_a_name_is_locked_while_a_process_with_it_runs(tmp_path: Path) -> None:
     broker = f"ipc://{tmp_path}/broker.sock"
-    code = f"from common.process import lock_name; lock_name({broker!r}, 'rmproxy/b'); print('locked'); input()"
+    lock = f"from yunishard.common.process.main import lock_name; lock_name({broker!r}, 'rmproxy/b')"
+    code = f"{lock}; print('locked'); input()"
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:

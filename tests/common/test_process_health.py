@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from common import process_health
-from common.process_health import (
+from yunishard.common.process import health
+from yunishard.common.process.health import (
     CLOCK_REPORTED_S,
     MEMORY_FRACTION,
     SLOW_WRITES_MIN,
@@ -149,7 +149,7 @@ def test_the_limit_of_a_service_counts_without_the_cache_that_can_be_freed(syste
 
 def test_the_bound_at_which_the_process_ends_counts(system: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     proc, cgroup = system
-    monkeypatch.setattr(process_health, "resident_bytes", lambda: 199 << 20)
+    monkeypatch.setattr(health, "resident_bytes", lambda: 199 << 20)
     first = list_memory_uses(200 << 20, proc=proc, cgroup=cgroup)[0]
     assert first.describe_problem() == "the process: 199 of 200 MiB are in use"
 
@@ -160,7 +160,7 @@ def test_a_system_without_these_files_has_no_bounds(tmp_path: Path) -> None:
 
 LIMITED = f"""
 import resource
-from common.process_health import list_memory_uses
+from yunishard.common.process.health import list_memory_uses
 size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (int(size / ({MEMORY_FRACTION} + 0.05)), resource.RLIM_INFINITY))
 print(list_memory_uses()[0].describe_problem())

@@ -14,8 +14,8 @@ from mmap import PAGESIZE, mmap
 
 import pytest
 
-from common import process_limits
-from common.process_limits import (
+from yunishard.common.process import limits
+from yunishard.common.process.limits import (
     ENOUGH,
     RESERVE,
     Acceptor,
@@ -27,7 +27,7 @@ from common.process_limits import (
     is_shortage,
     resident_bytes,
 )
-from common.process_metrics import count_threads
+from yunishard.common.process.process_metrics import count_threads
 
 PATIENCE_S = 10
 PAUSED = "no connections are accepted for now: "
@@ -94,7 +94,7 @@ def test_a_listener_pauses_below_the_reserve_and_resumes_once_there_are_enough(
             looks.release()
             return free
 
-        monkeypatch.setattr(process_limits, "count_free_descriptors", count)
+        monkeypatch.setattr(limits, "count_free_descriptors", count)
         guard = DescriptorGuard(check_every_s=0.001)
         listener = FakeListener()
         guard.add(listener)
@@ -118,7 +118,7 @@ def test_a_listener_pauses_below_the_reserve_and_resumes_once_there_are_enough(
 def test_episodes_that_follow_each_other_soon_are_logged_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_limits, "count_free_descriptors", lambda: ENOUGH)
+    monkeypatch.setattr(limits, "count_free_descriptors", lambda: ENOUGH)
 
     async def story() -> None:
         guard = DescriptorGuard(check_every_s=0.001)
@@ -136,8 +136,8 @@ def test_episodes_that_follow_each_other_soon_are_logged_once(
 def test_a_listener_that_cannot_resume_yet_is_tried_again(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_limits, "LOG_EVERY_S", 0.0)
-    monkeypatch.setattr(process_limits, "count_free_descriptors", lambda: ENOUGH)
+    monkeypatch.setattr(limits, "LOG_EVERY_S", 0.0)
+    monkeypatch.setattr(limits, "count_free_descriptors", lambda: ENOUGH)
 
     async def story() -> None:
         guard = DescriptorGuard(check_every_s=0.001)
@@ -210,7 +210,7 @@ def test_a_shortage_is_told_from_other_failures() -> None:
 
 def test_the_limit_is_raised_as_far_as_the_system_allows() -> None:
     program = (
-        "import resource as r; from common.process_limits import raise_descriptor_limit as limit;"
+        "import resource as r; from yunishard.common.process.limits import raise_descriptor_limit as limit;"
         "r.setrlimit(r.RLIMIT_NOFILE, (100, 200));"
         "print(limit(), r.getrlimit(r.RLIMIT_NOFILE))"
     )
@@ -222,8 +222,8 @@ def test_the_process_stops_once_it_uses_too_much(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uses = iter((10, 100 << 20, 101 << 20))
-    monkeypatch.setattr(process_limits, "resident_bytes", lambda: next(uses))
-    monkeypatch.setattr(process_limits, "MEMORY_CHECK_S", 0.001)
+    monkeypatch.setattr(limits, "resident_bytes", lambda: next(uses))
+    monkeypatch.setattr(limits, "MEMORY_CHECK_S", 0.001)
 
     async def story() -> None:
         done = asyncio.Event()

@@ -6,13 +6,13 @@ from typing import TypeVar
 
 import pytest
 
-from common import process_metrics
-from common.inbox import Inbox
-from common.messages import Header
-from common.metrics import Family, report_process_up
-from common.process_metrics import CHECK_INTERVAL_S, ProcessMetrics
-from common.transport import Transport
-from common.wire import Incoming, Outgoing
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.wire import Incoming, Outgoing
+from yunishard.common.process import process_metrics
+from yunishard.common.process.metrics import Family, report_process_up
+from yunishard.common.process.process_metrics import CHECK_INTERVAL_S, ProcessMetrics
+from yunishard.common.transport.event_loop import Transport
+from yunishard.common.transport.inbox import Inbox
 
 _T = TypeVar("_T")
 

@@ -1,7 +1,7 @@
 import re
 from pathlib import Path
 
-from common.reasons import MEANINGS, REMEDY_MEANINGS, Reason, Remedy
+from yunishard.common.messages.reasons import MEANINGS, REMEDY_MEANINGS, Reason, Remedy
 
 PAGE = Path(__file__).parents[2] / "docs" / "operating" / "reasons.md"
 CODE = re.compile(r"[a-z]+(-[a-z]+)*")

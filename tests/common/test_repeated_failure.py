@@ -1,6 +1,6 @@
 """Log lines about something that fails again and again."""
 
-from common.repeated_failure import REPEAT_S, RepeatedFailure
+from yunishard.common.process.repeated_failure import REPEAT_S, RepeatedFailure
 
 
 def test_a_failure_is_logged_once_for_each_reason_and_at_most_once_a_minute() -> None:

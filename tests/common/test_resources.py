@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from common.messages import INT64_MAX, INT64_MIN, Resources
-from common.resources import (
+from yunishard.common.messages.kinds import INT64_MAX, INT64_MIN, Resources
+from yunishard.common.resources import (
     NOTHING,
     QuantityError,
     add_to,

@@ -6,8 +6,8 @@ import json
 import msgspec
 import pytest
 
-from common import rest_views
-from common.rest_views import (
+from yunishard.common.rest import views
+from yunishard.common.rest.views import (
     NEVER_MS,
     PRIORITY_NONE,
     AllocationView,
@@ -217,4 +217,4 @@ def test_moments_have_as_many_decimals_as_they_need(nanoseconds: int, text: str)
 
 
 def test_the_examples_in_the_docstrings_hold() -> None:
-    assert doctest.testmod(rest_views).failed == 0
+    assert doctest.testmod(views).failed == 0

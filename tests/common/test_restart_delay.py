@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.restart_delay import FIRST_S, LONGEST_S, STEADY_S, RestartDelay
+from yunishard.common.restart_delay import FIRST_S, LONGEST_S, STEADY_S, RestartDelay
 
 
 def test_pauses_double_up_to_the_longest() -> None:

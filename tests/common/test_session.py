@@ -1,7 +1,8 @@
 import pytest
 
-from common.messages import Header, Message, News, Reply
-from common.rm_messages import (
+from tests.machines import PARTITION, RM, SESSION, header
+from yunishard.common.messages.kinds import Header, Message, News, Reply
+from yunishard.common.messages.rm_messages import (
     Ack,
     Allocation,
     AllocationRequest,
@@ -24,9 +25,8 @@ from common.rm_messages import (
     SyncEnd,
     UpdateConfiguration,
 )
-from common.session import OTHER_PARTITIONS_MAX, WINDOW_MESSAGES, EncodedMessage, Session
-from common.wire import WireError, decode_body, encode_body
-from tests.machines import PARTITION, RM, SESSION, header
+from yunishard.common.messages.session import OTHER_PARTITIONS_MAX, WINDOW_MESSAGES, EncodedMessage, Session
+from yunishard.common.messages.wire import WireError, decode_body, encode_body
 
 GPU = "rm-1_gpu"
 REQUEST = RegisterResourceManager(rm_id=RM, config="partitions: []")

@@ -4,14 +4,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from common.extra_config import effective
-from common.settings import SETTINGS
+from yunishard.common.config.extra_config import effective
+from yunishard.common.settings import SETTINGS
 
 PAGE = Path(__file__).parents[2] / "docs" / "operating" / "settings.md"
 
 
 def test_the_help_of_up_fits_into_80_columns() -> None:
-    command = [sys.executable, "-P", "-m", "deploy", "--help"]
+    command = [sys.executable, "-P", "-m", "yunishard.deploy", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env={"COLUMNS": "80"})
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert all(f"  {setting.flag}" in done.stdout for setting in SETTINGS.values())

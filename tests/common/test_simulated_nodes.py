@@ -2,9 +2,9 @@
 
 import pytest
 
-from common.names import NODE_PARTITION
-from common.rm_messages import NODE_CREATE
-from common.simulated_nodes import (
+from yunishard.common.messages.rm_messages import NODE_CREATE
+from yunishard.common.names import NODE_PARTITION
+from yunishard.common.simulated_nodes import (
     NODE_RESOURCES,
     RESOURCE_TYPES_MAX,
     SIMULATED,

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from common.logs import TextFormatter
-from common.terminal import CleanStream, clean, clean_output, protect_terminal
 from tests.yunishard.hostile import HOSTILE, find_effects, find_invisible
+from yunishard.common.process.logs import TextFormatter
+from yunishard.common.process.terminal import CleanStream, clean, clean_output, protect_terminal
 
 
 @pytest.mark.parametrize(

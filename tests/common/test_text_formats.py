@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.text_formats import UINT_MAX, UnsignedError, format_count, parse_duration, parse_unsigned, quote
+from yunishard.common.text_formats import UINT_MAX, UnsignedError, format_count, parse_duration, parse_unsigned, quote
 
 
 @pytest.mark.parametrize(

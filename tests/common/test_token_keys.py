@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from common.token_keys import (
+from tests.webservice.identities import ec_jwk, ed_jwk, jwks, rsa_jwk, secret_jwk
+from yunishard.common.transport.token_keys import (
     KEY_FILE_BYTES_MAX,
     KEYS_MAX,
     TokenKeyError,
@@ -14,7 +15,6 @@ from common.token_keys import (
     read_token_keys,
     write_secret,
 )
-from tests.webservice.identities import ec_jwk, ed_jwk, jwks, rsa_jwk, secret_jwk
 
 
 def refusal(text: bytes) -> str:

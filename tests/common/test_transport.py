@@ -9,13 +9,11 @@ from pathlib import Path
 import pytest
 import zmq
 
-from common import transport as transport_module
-from common import wire as wire_module
-from common.control_messages import Hello
-from common.messages import Header
-from common.rm_messages import Refused
-from common.transport import READ_BYTES_MAX, READ_MAX, BrokerConnection, BrokerPort, NativePort, Transport
-from common.wire import (
+from yunishard.common.messages import wire as wire_module
+from yunishard.common.messages.control_messages import Hello
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.rm_messages import Refused
+from yunishard.common.messages.wire import (
     MALFORMED,
     BrokerAddress,
     Incoming,
@@ -23,6 +21,15 @@ from common.wire import (
     encode_body,
     encode_frames,
     make_outgoing,
+)
+from yunishard.common.transport import event_loop as transport_module
+from yunishard.common.transport.event_loop import (
+    READ_BYTES_MAX,
+    READ_MAX,
+    BrokerConnection,
+    BrokerPort,
+    NativePort,
+    Transport,
 )
 
 TEST_MAX_S = 10

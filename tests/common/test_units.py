@@ -4,7 +4,7 @@ import doctest
 
 import pytest
 
-from common import units
+from yunishard.common import units
 
 
 def test_the_examples_are_right() -> None:

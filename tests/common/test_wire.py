@@ -3,11 +3,11 @@
 import msgpack
 import pytest
 
-from common import wire
-from common.control_messages import Hello
-from common.messages import INT64_MAX, Header
-from common.rm_messages import AllocationRequest, NodeInfo, NodeRequest, Received, Registered
-from common.wire import (
+from yunishard.common.messages import wire
+from yunishard.common.messages.control_messages import Hello
+from yunishard.common.messages.kinds import INT64_MAX, Header
+from yunishard.common.messages.rm_messages import AllocationRequest, NodeInfo, NodeRequest, Received, Registered
+from yunishard.common.messages.wire import (
     BODY_BYTES_MAX,
     HEADER_BYTES_MAX,
     NEVER,

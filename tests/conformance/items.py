@@ -6,7 +6,7 @@ Pure: nothing here is sent. What a trace leaves out has the value that a plain t
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
-from rmproxy.si import scheduler_pb2 as pb
+from yunishard.rmproxy.si import scheduler_pb2 as pb
 
 Item: TypeAlias = dict[str, Any]
 """A mapping as YAML has it; the keys are those of the message, shortened."""

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rmproxy.si import scheduler_pb2 as pb
 from tests.conformance.wires import Dial
+from yunishard.rmproxy.si import scheduler_pb2 as pb
 
 CONFIRMED: Final = ("PREEMPTED_BY_SCHEDULER", "TIMEOUT", "PLACEHOLDER_REPLACED")
 """Kinds of release with which the scheduler asks for something; the others tell what has happened already."""

@@ -10,7 +10,6 @@ from typing import Final
 import grpc
 import yaml
 
-from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 from tests.captures.system import System
 from tests.conformance.items import Item
 from tests.conformance.rest import Rest
@@ -19,6 +18,7 @@ from tests.conformance.steps import Play
 from tests.conformance.virtual import VirtualClock, VirtualRest, VirtualWire
 from tests.conformance.wires import Dial, GrpcWire, NativeWire
 from tests.deploy.system import FREE_PORTS, up
+from yunishard.rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 
 HERE: Final = Path(__file__).parent
 TRACES: Final = {path.stem: path for path in sorted((HERE / "traces").glob("*.yaml"))}

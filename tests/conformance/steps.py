@@ -27,13 +27,13 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from rmproxy.si import scheduler_pb2 as pb
 from tests.conformance.clocks import LIMIT_S, Clock, RealClock, await_condition, await_silence, silent_since
 from tests.conformance.items import Item, ask, expanded, gone_application, new_application, node, release
 from tests.conformance.manager import RecordingManager
 from tests.conformance.rest import Rest, quoted
 from tests.conformance.state import Object, Wanted, state_of
 from tests.conformance.wires import Dial, RefusedError
+from yunishard.rmproxy.si import scheduler_pb2 as pb
 
 SHORT_S: Final = 0.3
 """Silence after an update that the next step builds on."""

@@ -7,19 +7,6 @@ does not have are the processes' drivers: a few traces are played through real p
 import asyncio
 from typing import Any, Final
 
-from common.messages import Header
-from common.rm_messages import (
-    AllocationResponse,
-    ApplicationResponse,
-    NodeResponse,
-    Refused,
-    Registered,
-    RegisterResourceManager,
-)
-from common.settings import Settings
-from common.wire import Outgoing
-from rmproxy import grpc_conversion
-from rmproxy.si import scheduler_pb2 as pb
 from tests.captures.scenario import Request
 from tests.captures.system import System, SystemLink
 from tests.captures.visitor import visit
@@ -27,8 +14,21 @@ from tests.conformance.rest import Rest
 from tests.conformance.wires import STREAMS, Hear, RefusedError
 from tests.webservice.fakes import loopback_users
 from tests.world_rm import RM
-from webservice.api import Api
-from webservice.authn_authz import AccessControl
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.rm_messages import (
+    AllocationResponse,
+    ApplicationResponse,
+    NodeResponse,
+    Refused,
+    Registered,
+    RegisterResourceManager,
+)
+from yunishard.common.messages.wire import Outgoing
+from yunishard.common.settings import Settings
+from yunishard.rmproxy import grpc_conversion
+from yunishard.rmproxy.si import scheduler_pb2 as pb
+from yunishard.webservice.api import Api
+from yunishard.webservice.authn_authz import AccessControl
 
 HOST: Final = {"Host": "127.0.0.1"}
 RUNS_US: Final = 0

@@ -14,13 +14,13 @@ from typing import Any, Final, Protocol, TypeVar
 import grpc
 from msgspec.structs import force_setattr
 
-from common.rm_messages import AllocationResponse, ApplicationResponse, NodeResponse
-from rmproxy import grpc_conversion
-from rmproxy.grpc_streams import RM_METADATA
-from rmproxy.si import scheduler_pb2 as pb
-from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
-from yunishard.client import ResourceManager
-from yunishard.exceptions import RegistrationRefused
+from yunishard.common.messages.rm_messages import AllocationResponse, ApplicationResponse, NodeResponse
+from yunishard.rmproxy import grpc_conversion
+from yunishard.rmproxy.grpc_streams import RM_METADATA
+from yunishard.rmproxy.si import scheduler_pb2 as pb
+from yunishard.rmproxy.si.scheduler_pb2_grpc import SchedulerStub
+from yunishard.sdk.client import ResourceManager
+from yunishard.sdk.exceptions import RegistrationRefused
 
 _News = TypeVar("_News", NodeResponse, ApplicationResponse, AllocationResponse)
 

@@ -9,10 +9,10 @@ from contextlib import contextmanager, suppress
 from threading import Condition
 from typing import Final, NamedTuple
 
-from common.rm_messages import Allocation, AllocationRelease, NodeInfo, PreemptionPolicy
-from yunishard.blocking import BlockingResourceManager
-from yunishard.exceptions import YunishardError
-from yunishard.items import Callbacks, NodeAction, TerminationType, application, ask, node, release, removal
+from yunishard.common.messages.rm_messages import Allocation, AllocationRelease, NodeInfo, PreemptionPolicy
+from yunishard.sdk.blocking import BlockingResourceManager
+from yunishard.sdk.exceptions import YunishardError
+from yunishard.sdk.items import Callbacks, NodeAction, TerminationType, application, ask, node, release, removal
 
 RM: Final = "company"
 QUEUES: Final = """\

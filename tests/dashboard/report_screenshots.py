@@ -13,7 +13,7 @@ from typing import Final
 from playwright.sync_api import Page, ViewportSize
 
 from tests.dashboard.browser import chromium, open_tab
-from yunishard.cli import main as run_command
+from yunishard.cli.main import main as run_command
 
 ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = ROOT / "docs" / "operating" / "images"

@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, expect
 from tests.dashboard.browser import Tab, open_tab
 from tests.dashboard.example_cluster import example_cluster
 from tests.deploy.system import FREE_PORTS, up
-from yunishard.cli import main
+from yunishard.cli.main import main
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from simulator.report import build_report
-from simulator.run_folder import load_runs
 from tests.dashboard.browser import APPEARANCE, NARROW, Tab, open_tab
 from tests.simulator.sample_runs import write_run, write_sample_run
+from yunishard.workloads.simulator.report import build_report
+from yunishard.workloads.simulator.run_folder import load_runs
 
 pytestmark = pytest.mark.processes
 

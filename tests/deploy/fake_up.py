@@ -3,8 +3,8 @@
 import argparse
 import sys
 
-from deploy.children import STOP_ORDER
-from deploy.up import add_up_arguments, run_up
+from yunishard.deploy.children import STOP_ORDER
+from yunishard.deploy.up import add_up_arguments, run_up
 
 parser = argparse.ArgumentParser()
 add_up_arguments(parser)

@@ -18,10 +18,10 @@ from types import FrameType
 
 import zmq
 
-from common.control_messages import Hello, WorkersWanted
-from common.messages import Header
-from common.process import make_parser, write_line
-from common.wire import decode_body, decode_header, encode_body, encode_frames
+from yunishard.common.messages.control_messages import Hello, WorkersWanted
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.wire import decode_body, decode_header, encode_body, encode_frames
+from yunishard.common.process.main import make_parser, write_line
 
 POLL_S = 0.02
 FOLDER = Path(os.environ.get("FAKES", "."))

@@ -71,7 +71,9 @@ class Up:
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
                 if int(parent) == self.process.pid:
-                    found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ").strip()
+                    found[int(folder.name)] = (
+                        (folder / "cmdline").read_text().replace("\0", " ").strip().replace("-m yunishard.", "-m ")
+                    )
         return {number: f" {command} " for number, command in found.items() if command}  # a zombie has no command
 
     def until(self, holds: Callable[[], bool]) -> None:
@@ -122,7 +124,7 @@ def _has_ended(thread: Path) -> bool:
 def up(
     *arguments: str,
     folder: Path,
-    module: str = "deploy",
+    module: str = "yunishard.deploy",
     prefix: Sequence[str] = (),
     stdin: int | None = None,
     variables: Mapping[str, str] | None = None,

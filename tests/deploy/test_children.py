@@ -1,8 +1,8 @@
 """Metrics of the processes."""
 
-from common.names import BROKER, WORKER
-from deploy.children import Died, Failed
 from tests.deploy.test_supervisor import SILENT_MAX_S, System, running, wanting, worker
+from yunishard.common.names import BROKER, WORKER
+from yunishard.deploy.children import Died, Failed
 
 PROCESSES = "yunishard_supervisor_processes"
 RESTARTS = "yunishard_supervisor_restarts_total"

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from common.config.model import compute_checksum
-from common.rm_messages import ApplicationResponse, ConfigurationUpdated, NodeResponse
-from rmproxy.rate_limit import CALLS_PER_S
 from tests.deploy.system import FREE_PORTS, up
-from yunishard.cli import main
-from yunishard.client import ResourceManager
-from yunishard.exceptions import ConfigurationRefused
-from yunishard.items import application, node
+from yunishard.cli.main import main
+from yunishard.common.config.model import compute_checksum
+from yunishard.common.messages.rm_messages import ApplicationResponse, ConfigurationUpdated, NodeResponse
+from yunishard.rmproxy.rate_limit import CALLS_PER_S
+from yunishard.sdk.client import ResourceManager
+from yunishard.sdk.exceptions import ConfigurationRefused
+from yunishard.sdk.items import application, node
 
 pytestmark = pytest.mark.processes
 

@@ -11,17 +11,17 @@ from pathlib import Path
 import grpc
 import pytest
 
-from common.curve_keys import read_public, write_pair
-from common.settings import SETTINGS, EffectiveSetting, Settings, SettingsError, read_settings
-from common.token_keys import write_secret
-from deploy import preflight
-from deploy.preflight import check_cluster_keys, check_exposure, check_native_keys, find_warnings, prepare
-from deploy.settings import resolve_settings
-from rmproxy.si import scheduler_pb2 as pb
-from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 from tests.deploy.certificates import self_signed
 from tests.deploy.system import FREE_PORTS, up
-from yunishard.cli import main
+from yunishard.cli.main import main
+from yunishard.common.settings import SETTINGS, EffectiveSetting, Settings, SettingsError, read_settings
+from yunishard.common.transport.curve_keys import read_public, write_pair
+from yunishard.common.transport.token_keys import write_secret
+from yunishard.deploy import preflight
+from yunishard.deploy.preflight import check_cluster_keys, check_exposure, check_native_keys, find_warnings, prepare
+from yunishard.deploy.settings import resolve_settings
+from yunishard.rmproxy.si import scheduler_pb2 as pb
+from yunishard.rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 
 FREE = {"native": "tcp://127.0.0.1:0", "grpc": "127.0.0.1:0", "rest": "127.0.0.1:0"}
 

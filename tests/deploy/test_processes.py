@@ -3,7 +3,7 @@
 import asyncio
 import socket
 
-from deploy.processes import Lifeline
+from yunishard.deploy.processes import Lifeline
 
 
 def test_who_never_stops_talking_does_not_keep_the_others_waiting() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.deploy.certificates import self_signed
 from tests.deploy.system import FREE_PORTS, up
-from yunishard.cli import main
+from yunishard.cli.main import main
 
 pytestmark = pytest.mark.processes
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.service_manager import ALIVE_S, READY, ServiceManager
+from yunishard.deploy.service_manager import ALIVE_S, READY, ServiceManager
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_the_system_goes_on_without_a_service_manager_that_is_gone(
 @pytest.mark.processes
 def test_up_reports_that_it_is_ready_and_that_it_stops(port: socket.socket) -> None:
     ports = ("--native", "tcp://127.0.0.1:0", "--grpc", "off", "--rest", "off")
-    command = [sys.executable, "-P", "-m", "deploy", "--ephemeral", "--log-level", "warning", *ports]
+    command = [sys.executable, "-P", "-m", "yunishard.deploy", "--ephemeral", "--log-level", "warning", *ports]
     environment = {"NOTIFY_SOCKET": port.getsockname(), "PATH": "/usr/bin:/bin"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as up:
         try:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from common.settings import SETTINGS, Settings, SettingsError, TlsPaths
-from deploy.settings import _KNOWN, find_unknown_variables, resolve_settings
 from tests.deploy.system import FREE_PORTS, up
-from yunishard.client import KEYS_VARIABLE
-from yunishard.commands.rest import TOKEN_FILE
+from yunishard.cli.commands.rest import TOKEN_FILE
+from yunishard.common.settings import SETTINGS, Settings, SettingsError, TlsPaths
+from yunishard.deploy.settings import _KNOWN, find_unknown_variables, resolve_settings
+from yunishard.sdk.client import KEYS_VARIABLE
 
 HOME = {"XDG_STATE_HOME": "/xdg"}
 
@@ -523,7 +523,7 @@ def test_all_variables_of_clients_are_known() -> None:
 
 @pytest.mark.processes
 def test_a_command_warns_and_runs(tmp_path: Path) -> None:
-    words = [sys.executable, "-P", "-c", "from yunishard.cli import main; raise SystemExit(main())", "settings"]
+    words = [sys.executable, "-P", "-c", "from yunishard.cli.main import main; raise SystemExit(main())", "settings"]
     done = subprocess.run(
         words,
         env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "YUNISHARD_LOGLEVEL": "debug"},

@@ -12,10 +12,10 @@ from unittest.mock import patch
 
 import pytest
 
-from common.settings import SettingsError
-from deploy import state_directory
-from deploy.settings import resolve_settings
-from deploy.state_directory import (
+from yunishard.common.settings import SettingsError
+from yunishard.deploy import state_directory
+from yunishard.deploy.settings import resolve_settings
+from yunishard.deploy.state_directory import (
     HOLDER_GONE_MAX_S,
     SOCKET_PATH_BYTES_MAX,
     StateDirectory,

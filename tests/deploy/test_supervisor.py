@@ -7,14 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.control_messages import WORKER_REASON_CHARS_MAX, Hello, HostLeaves, WorkerEnded, WorkersWanted
-from common.messages import Header
-from common.names import BROKER, FAKE_RM, RMPROXY, WEBSERVICE, WORKER, WORKER_PREFIX
-from common.restart_delay import FIRST_S
-from common.rm_messages import Heartbeat
-from common.settings import Settings, replace_settings
-from common.wire import NEVER, BrokerAddress, Outgoing, decode_body, make_outgoing
-from deploy.children import (
+from yunishard.common.messages.control_messages import (
+    WORKER_REASON_CHARS_MAX,
+    Hello,
+    HostLeaves,
+    WorkerEnded,
+    WorkersWanted,
+)
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.rm_messages import Heartbeat
+from yunishard.common.messages.wire import NEVER, BrokerAddress, Outgoing, decode_body, make_outgoing
+from yunishard.common.names import BROKER, FAKE_RM, RMPROXY, WEBSERVICE, WORKER, WORKER_PREFIX
+from yunishard.common.restart_delay import FIRST_S
+from yunishard.common.settings import Settings, replace_settings
+from yunishard.deploy.children import (
     READY,
     Alive,
     Announce,
@@ -37,7 +43,7 @@ from deploy.children import (
     Tell,
     Terminate,
 )
-from deploy.supervisor import (
+from yunishard.deploy.supervisor import (
     CANNOT_START,
     HASTENED,
     LATE_MAX_S,

@@ -16,11 +16,11 @@ from unittest.mock import Mock
 import msgspec
 import pytest
 
-import deploy.up
-from common.process import make_parser, parse_arguments
-from common.settings import EffectiveSetting
-from deploy.up import remove_journal
+import yunishard.deploy.up
 from tests.deploy.system import FREE_PORTS, WAIT_MAX_S, Up, eventually, gone, up
+from yunishard.common.process.main import make_parser, parse_arguments
+from yunishard.common.settings import EffectiveSetting
+from yunishard.deploy.up import remove_journal
 
 pytestmark = pytest.mark.processes
 
@@ -299,11 +299,11 @@ def test_losing_its_reader_is_no_reason_to_stop(folder: Path) -> None:
 
 def test_what_it_says_goes_nowhere_when_standard_output_was_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", None)
-    deploy.up._print("ready")
+    yunishard.deploy.up._print("ready")
 
 
 def test_a_full_disk_behind_standard_output_is_no_reason_to_stop() -> None:
-    program = "from deploy.up import _print; _print('ready'); _print('again')"
+    program = "from yunishard.deploy.up import _print; _print('ready'); _print('again')"
     with open("/dev/full", "w", encoding="utf-8") as full:
         ended = subprocess.run([sys.executable, "-P", "-c", program], stdout=full, stderr=subprocess.PIPE, check=False)
     assert (ended.returncode, ended.stderr) == (0, b"")

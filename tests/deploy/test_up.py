@@ -12,10 +12,10 @@ from pathlib import Path
 import grpc
 import pytest
 
-from rmproxy.si import scheduler_pb2 as pb
-from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 from tests.deploy.system import FREE_PORTS, Up, eventually, free_ports, gone, up
-from yunishard.client import ResourceManager
+from yunishard.rmproxy.si import scheduler_pb2 as pb
+from yunishard.rmproxy.si.scheduler_pb2_grpc import SchedulerStub
+from yunishard.sdk.client import ResourceManager
 
 pytestmark = pytest.mark.processes
 

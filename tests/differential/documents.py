@@ -15,7 +15,15 @@ from urllib.parse import quote, urlsplit
 
 import yaml
 
-from common.event_codes import (
+from tests.captures import canon
+from tests.captures.answers import HEADERS
+from tests.captures.canon import Document
+from tests.captures.compare import NAMES
+from tests.conformance.items import Item
+from tests.conformance.rest import Rest
+from tests.conformance.steps import LONG_S, Play
+from tests.conformance.wires import Dial
+from yunishard.common.messages.event_codes import (
     ALLOC_NODEREMOVED,
     ALLOC_TIMEOUT,
     APP_CANNOTRUN_QUEUE,
@@ -26,15 +34,7 @@ from common.event_codes import (
     UG_USER_LIMIT,
     UG_USER_RESOURCE,
 )
-from tests.captures import canon
-from tests.captures.answers import HEADERS
-from tests.captures.canon import Document
-from tests.captures.compare import NAMES
-from tests.conformance.items import Item
-from tests.conformance.rest import Rest
-from tests.conformance.steps import LONG_S, Play
-from tests.conformance.wires import Dial
-from webservice.parameters import ACTIVE_STATUSES
+from yunishard.webservice.parameters import ACTIVE_STATUSES
 
 TIMEOUT_S: Final = 30.0
 PARTITION: Final = "/ws/v1/partition/default"

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from common.event_codes import APP_COMPLETED
 from tests.conformance.items import Item
 from tests.conformance.play import differences
 from tests.conformance.state import Json
 from tests.differential.moment import Moment, moment_of
+from yunishard.common.messages.event_codes import APP_COMPLETED
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from typing import Final
 
 import grpc
 
-from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 from tests.conformance.items import Item
 from tests.conformance.play import CONNECT_S
 from tests.conformance.rest import Rest
@@ -26,6 +25,7 @@ from tests.conformance.state import Json
 from tests.conformance.wires import GrpcWire
 from tests.deploy.system import FREE_PORTS, Up, up
 from tests.differential.documents import Documents, PlayWithDocuments
+from yunishard.rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 
 CONFIG_PATH: Final = "/ws/v1/config?rm="
 ORACLE_GRPC: Final = "127.0.0.1:3333"

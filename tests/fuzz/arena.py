@@ -15,14 +15,14 @@ import random
 from collections.abc import Iterator
 from typing import Final
 
-from common.control_messages import Repeat
-from common.names import BROKER
-from common.wire import Outgoing, decode_incoming
-from rmproxy.rate_limit import LINES_MAX, REFUSALS_MAX
 from tests.fuzz.examples import Frames, Voice
 from tests.fuzz.frames import Mad
 from tests.world import PROXY, World
 from tests.world_rm import RM
+from yunishard.common.messages.control_messages import Repeat
+from yunishard.common.messages.wire import Outgoing, decode_incoming
+from yunishard.common.names import BROKER
+from yunishard.rmproxy.rate_limit import LINES_MAX, REFUSALS_MAX
 
 GOOD: Final = Voice("good", "s1", "good_default")
 MAD: Final = Voice("mad", "s-mad", "mad_default")

@@ -12,11 +12,11 @@ from typing import Final
 import msgspec
 from msgspec import inspect
 
-from common.control_messages import PrepareConfig
-from common.messages import Header, Message
-from common.rm_messages import RegisterResourceManager
-from common.wire import encode_body, encode_frames
 from tests.machines import config_of
+from yunishard.common.messages.control_messages import PrepareConfig
+from yunishard.common.messages.kinds import Header, Message
+from yunishard.common.messages.rm_messages import RegisterResourceManager
+from yunishard.common.messages.wire import encode_body, encode_frames
 
 Frames = list[bytes]
 

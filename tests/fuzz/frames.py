@@ -9,11 +9,11 @@ from typing import Final
 
 import msgspec
 
-from common.messages import Header
-from common.rm_messages import UNNUMBERED, UPDATES
-from common.wire import PROTOCOL
 from tests.fuzz.examples import CONFIG, TWO_PARTITIONS, Frames, Voice
 from tests.fuzz.words import NUMBERS, TEXTS, Tree, bitten, confused, encoded, odd, read, sprinkled
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.rm_messages import UNNUMBERED, UPDATES
+from yunishard.common.messages.wire import PROTOCOL
 
 PROTOCOLS: Final = (
     b"",

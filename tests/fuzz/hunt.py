@@ -17,12 +17,12 @@ from typing import Final
 import msgspec
 import zmq
 
-from common.curve_keys import read_pair, read_public, write_pair
 from tests.deploy.system import FREE_PORTS, Up, up
 from tests.fuzz.senders import items, send_all
 from tests.fuzz.streams import GOOD, Item
 from tests.fuzz.watch import CORE, Watch
 from tests.processes.peer import Peer
+from yunishard.common.transport.curve_keys import read_pair, read_public, write_pair
 
 BARE: Final = ("--ephemeral", "--spare-workers", "0")
 """So that every worker is called by its partition."""

@@ -9,10 +9,10 @@ from typing import Final
 
 from google.protobuf.message import Message
 
-from rmproxy.admin import admin_pb2 as admin
-from rmproxy.si import scheduler_pb2 as si
 from tests.fuzz.examples import CONFIG, Voice
 from tests.fuzz.words import TEXTS, bitten
+from yunishard.rmproxy.admin import admin_pb2 as admin
+from yunishard.rmproxy.si import scheduler_pb2 as si
 
 VARINTS: Final = (0, 1, 7, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1)
 WIRE_TYPES: Final = (0, 1, 2, 3, 4, 5, 6, 7)

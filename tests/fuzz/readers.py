@@ -16,21 +16,31 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from broker.registry import RmRecord
-from broker.rm_records import decode_record
-from broker.sqlite_store import SqliteStore
-from common import extra_config
-from common.config.problems import ConfigError
-from common.config.validation import load
-from common.control_messages import PrepareConfig
-from common.curve_keys import AllowListError, KeyFileError, KeyPair, parse_allow_list, read_pair, write_pair
-from common.journal_messages import TICK, SentMessage, SessionRecord, Step
-from common.messages import Message
-from common.names import BROKER
-from common.rm_messages import AddApplicationRequest, AllocationRelease, Registered, RegisterResourceManager, Resume
-from common.session import Session
-from common.settings import SettingsError
-from common.wire import (
+from tests.builders import config
+from tests.fuzz.examples import CONFIG, TWO_PARTITIONS, Voice, examples
+from tests.fuzz.protobuf import requests
+from tests.fuzz.words import TEXTS, Tree, bitten, confused, encoded, read
+from tests.machines import config_of
+from tests.properties.workload import LEAVES, TREES, Livelier
+from tests.trial import START_S
+from yunishard.broker.registry import RmRecord
+from yunishard.broker.rm_records import decode_record
+from yunishard.broker.sqlite_store import SqliteStore
+from yunishard.common.config import extra_config
+from yunishard.common.config.problems import ConfigError
+from yunishard.common.config.validation import load
+from yunishard.common.messages.control_messages import PrepareConfig
+from yunishard.common.messages.journal_messages import TICK, SentMessage, SessionRecord, Step
+from yunishard.common.messages.kinds import Message
+from yunishard.common.messages.rm_messages import (
+    AddApplicationRequest,
+    AllocationRelease,
+    Registered,
+    RegisterResourceManager,
+    Resume,
+)
+from yunishard.common.messages.session import Session
+from yunishard.common.messages.wire import (
     Incoming,
     Outgoing,
     WireError,
@@ -39,29 +49,32 @@ from common.wire import (
     encode_body,
     encode_frames,
 )
-from deploy.settings import resolve_settings
-from partition_worker.engine import durable_records
-from partition_worker.engine.durable_records import Record
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.recording import list_everything
-from partition_worker.journal.database import JournalReader, decode_step, make_row
-from partition_worker.journal.files import Files, read_snapshot, write_snapshot
-from partition_worker.journal.sqlite_journal import SqliteJournal
-from partition_worker.partition_host import PartitionHost
-from partition_worker.recovery import JournalDamaged, Recovery, encode_snapshot, recover
-from rmproxy import grpc_conversion
-from rmproxy.grpc_manager import GrpcRegistry
-from rmproxy.grpc_streams import StatusError, StatusKind, parse_request
-from rmproxy.proxy import Proxy
-from rmproxy.si import scheduler_pb2 as si
-from tests.builders import config
-from tests.fuzz.examples import CONFIG, TWO_PARTITIONS, Voice, examples
-from tests.fuzz.protobuf import requests
-from tests.fuzz.words import TEXTS, Tree, bitten, confused, encoded, read
-from tests.machines import config_of
-from tests.properties.workload import LEAVES, TREES, Livelier
-from tests.trial import START_S
-from yunishard.session import ClientSession
+from yunishard.common.names import BROKER
+from yunishard.common.settings import SettingsError
+from yunishard.common.transport.curve_keys import (
+    AllowListError,
+    KeyFileError,
+    KeyPair,
+    parse_allow_list,
+    read_pair,
+    write_pair,
+)
+from yunishard.deploy.settings import resolve_settings
+from yunishard.partition_worker.engine import durable_records
+from yunishard.partition_worker.engine.durable_records import Record
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.recording import list_everything
+from yunishard.partition_worker.journal.database import JournalReader, decode_step, make_row
+from yunishard.partition_worker.journal.files import Files, read_snapshot, write_snapshot
+from yunishard.partition_worker.journal.sqlite_journal import SqliteJournal
+from yunishard.partition_worker.partition_host import PartitionHost
+from yunishard.partition_worker.recovery import JournalDamaged, Recovery, encode_snapshot, recover
+from yunishard.rmproxy import grpc_conversion
+from yunishard.rmproxy.grpc_manager import GrpcRegistry
+from yunishard.rmproxy.grpc_streams import StatusError, StatusKind, parse_request
+from yunishard.rmproxy.proxy import Proxy
+from yunishard.rmproxy.si import scheduler_pb2 as si
+from yunishard.sdk.session import ClientSession
 
 VOICE: Final = Voice("mad", "s1", "mad_default")
 OTHERS: Final = (

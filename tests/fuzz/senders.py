@@ -17,8 +17,8 @@ from typing import Final
 import grpc
 import zmq
 
-from common.curve_keys import read_pair, read_public
 from tests.fuzz.streams import CONNECTIONS, STREAMS, Item
+from yunishard.common.transport.curve_keys import read_pair, read_public
 
 WAITING_MAX: Final = 1_000
 """Messages that wait in one connection, here."""

@@ -18,13 +18,13 @@ from typing import Final, NamedTuple
 
 import httpx
 
-from kubernetes_shim.client import KubernetesClient
-from kubernetes_shim.kubeconfig import read_kubeconfig
-from kubernetes_shim.objects import NODES, PODS, Pod
-from kubernetes_shim.reflector import ObjectEvent, Reflector
 from tests.kubernetes.build import find_binaries
 from tests.kubernetes.controlplane import ControlPlane, Json, build_node, build_pod, eventually, run_control_plane
 from tests.kubernetes.system import QUEUES, configure, run_system
+from yunishard.kubernetes_shim.client import KubernetesClient
+from yunishard.kubernetes_shim.kubeconfig import read_kubeconfig
+from yunishard.kubernetes_shim.objects import NODES, PODS, Pod
+from yunishard.kubernetes_shim.reflector import ObjectEvent, Reflector
 
 CREATORS: Final = 8
 """Pods created at the same time."""

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kubernetes_shim.client import KubernetesClient, KubernetesError
-from kubernetes_shim.kubeconfig import read_kubeconfig
-from kubernetes_shim.objects import NODES, PODS, Pod
-from kubernetes_shim.reflector import ObjectEvent, Reflector
 from tests.kubernetes.controlplane import ControlPlane, build_node, build_pod, certify_user
+from yunishard.kubernetes_shim.client import KubernetesClient, KubernetesError
+from yunishard.kubernetes_shim.kubeconfig import read_kubeconfig
+from yunishard.kubernetes_shim.objects import NODES, PODS, Pod
+from yunishard.kubernetes_shim.reflector import ObjectEvent, Reflector
 
 NAMESPACE = "client"
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any, Final
 
-from kubernetes_shim.client import KubernetesClient
-from kubernetes_shim.kubeconfig import read_kubeconfig
-from kubernetes_shim.objects import PODS, Pod
-from kubernetes_shim.reflector import ObjectEvent, Reflector
 from tests.kubernetes.controlplane import Json
 from tests.kubernetes.system import Site
+from yunishard.kubernetes_shim.client import KubernetesClient
+from yunishard.kubernetes_shim.kubeconfig import read_kubeconfig
+from yunishard.kubernetes_shim.objects import PODS, Pod
+from yunishard.kubernetes_shim.reflector import ObjectEvent, Reflector
 
 IDLE_S: Final = 0.1
 """Seconds from the creation of a pod to its node, on an idle cluster, for half of the pods."""

@@ -13,12 +13,12 @@ import httpx
 import pytest
 from msgspec import convert
 
-from kubernetes_shim.admission.policies import REVISIONS
-from kubernetes_shim.admission.users import CREATOR, WORKLOADS, Workload
-from kubernetes_shim.objects import Pod
-from kubernetes_shim.pods import SCHEDULER, USER_INFO, USER_LABEL, find_user
 from tests.kubernetes.controlplane import ControlPlane, Json, eventually
 from tests.kubernetes.system import Admission, System, run_admission
+from yunishard.kubernetes_shim.admission.policies import REVISIONS
+from yunishard.kubernetes_shim.admission.users import CREATOR, WORKLOADS, Workload
+from yunishard.kubernetes_shim.objects import Pod
+from yunishard.kubernetes_shim.pods import SCHEDULER, USER_INFO, USER_LABEL, find_user
 
 NAMESPACE: Final = "users"
 SETTINGS_NAMESPACE: Final = "users-settings"

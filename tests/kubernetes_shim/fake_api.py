@@ -12,7 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-from kubernetes_shim.kubeconfig import Access
+from yunishard.kubernetes_shim.kubeconfig import Access
 
 Json = dict[str, Any]
 

@@ -2,7 +2,7 @@
 
 from msgspec import convert
 
-from kubernetes_shim.objects import Node, Pod
+from yunishard.kubernetes_shim.objects import Node, Pod
 
 Json = dict[str, object]
 

@@ -10,9 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec import convert, to_builtins
 from msgspec.structs import replace
 
-from common import rm_messages
-from common.messages import Command, News
-from kubernetes_shim.actions import (
+from tests.builders import config
+from tests.invariants import check as check_partition
+from tests.kubernetes_shim.shim_builders import make_node
+from tests.trial import ADMIN, START_S
+from yunishard.common.messages import rm_messages
+from yunishard.common.messages.kinds import Command, News
+from yunishard.kubernetes_shim.actions import (
     Action,
     BindPod,
     CoreAction,
@@ -29,7 +33,7 @@ from kubernetes_shim.actions import (
     SendReport,
     WriteAction,
 )
-from kubernetes_shim.objects import (
+from yunishard.kubernetes_shim.objects import (
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
@@ -40,16 +44,12 @@ from kubernetes_shim.objects import (
     Object,
     Pod,
 )
-from kubernetes_shim.pods import has_ended, is_ours, is_placeholder
-from kubernetes_shim.settings import Settings
-from kubernetes_shim.shim import Event, Shim
-from kubernetes_shim.state import ShimState, TaskState
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.state import Effect
-from tests.builders import config
-from tests.invariants import check as check_partition
-from tests.kubernetes_shim.shim_builders import make_node
-from tests.trial import ADMIN, START_S
+from yunishard.kubernetes_shim.pods import has_ended, is_ours, is_placeholder
+from yunishard.kubernetes_shim.settings import Settings
+from yunishard.kubernetes_shim.shim import Event, Shim
+from yunishard.kubernetes_shim.state import ShimState, TaskState
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.state import Effect
 
 PARTITION = "mycluster_default"
 NAMESPACE = "default"

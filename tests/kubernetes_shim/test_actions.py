@@ -1,4 +1,5 @@
-from kubernetes_shim.actions import (
+from yunishard import AddApplicationRequest, NodeInfo, ask, release, removal
+from yunishard.kubernetes_shim.actions import (
     DeletePod,
     Failure,
     Outbox,
@@ -8,7 +9,6 @@ from kubernetes_shim.actions import (
     SendNodes,
     SendReport,
 )
-from yunishard import AddApplicationRequest, NodeInfo, ask, release, removal
 
 ASK, OTHER = ask("a1", "app", {"vcore": 1}), ask("a2", "app", {"vcore": 1})
 RELEASE = release("app", "a0")

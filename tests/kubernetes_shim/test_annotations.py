@@ -12,18 +12,18 @@ from typing import Any, Final, TypedDict
 import msgspec
 import pytest
 
-from common.resources import QuantityError
-from kubernetes_shim.annotations import (
+from yunishard.common.resources import QuantityError
+from yunishard.kubernetes_shim.annotations import (
     KEY_LENGTH_MAX,
     UNKNOWN_KEYS_MAX,
     VALUES_MAX,
     decode_annotation,
     list_unknown_keys,
 )
-from kubernetes_shim.objects import Quantities
-from kubernetes_shim.pods import UserInfo
-from kubernetes_shim.quantities import convert_quantities
-from kubernetes_shim.task_groups import TaskGroup
+from yunishard.kubernetes_shim.objects import Quantities
+from yunishard.kubernetes_shim.pods import UserInfo
+from yunishard.kubernetes_shim.quantities import convert_quantities
+from yunishard.kubernetes_shim.task_groups import TaskGroup
 
 Json = dict[str, Any]
 

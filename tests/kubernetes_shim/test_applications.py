@@ -3,14 +3,14 @@ import re
 
 import pytest
 
-from kubernetes_shim.actions import BindPod, SendApplications
-from kubernetes_shim.applications import restart
-from kubernetes_shim.objects import CONFIG_MAPS, NAMESPACES, PODS, ConfigMap, Namespace, ObjectMeta, Pod
-from kubernetes_shim.pods import is_placeholder
-from kubernetes_shim.state import ApplicationState, TaskState
 from tests.kubernetes_shim.shim_builders import make_pod
 from tests.kubernetes_shim.shim_world import World, with_nodes
 from tests.kubernetes_shim.test_gangs import gang_pod
+from yunishard.kubernetes_shim.actions import BindPod, SendApplications
+from yunishard.kubernetes_shim.applications import restart
+from yunishard.kubernetes_shim.objects import CONFIG_MAPS, NAMESPACES, PODS, ConfigMap, Namespace, ObjectMeta, Pod
+from yunishard.kubernetes_shim.pods import is_placeholder
+from yunishard.kubernetes_shim.state import ApplicationState, TaskState
 
 Y = "yunikorn.apache.org/"
 

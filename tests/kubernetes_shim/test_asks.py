@@ -2,9 +2,11 @@
 
 from msgspec import convert
 
-from kubernetes_shim.actions import PatchVolume
-from kubernetes_shim.asks import REPEAT_S, REPEAT_S_PER_ASK
-from kubernetes_shim.objects import (
+from tests.kubernetes_shim.shim_builders import Json, make_node, make_pod, repel
+from tests.kubernetes_shim.shim_world import World, with_nodes
+from yunishard.kubernetes_shim.actions import PatchVolume
+from yunishard.kubernetes_shim.asks import REPEAT_S, REPEAT_S_PER_ASK
+from yunishard.kubernetes_shim.objects import (
     CSI_STORAGE_CAPACITIES,
     NAMESPACES,
     PERSISTENT_VOLUME_CLAIMS,
@@ -13,9 +15,7 @@ from kubernetes_shim.objects import (
     Kind,
     Object,
 )
-from kubernetes_shim.tags import Scope
-from tests.kubernetes_shim.shim_builders import Json, make_node, make_pod, repel
-from tests.kubernetes_shim.shim_world import World, with_nodes
+from yunishard.kubernetes_shim.tags import Scope
 
 QUEUE = {"queue": "root.a"}
 SCOPE = "yunishard/predicateScope"

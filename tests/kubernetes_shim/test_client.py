@@ -8,17 +8,11 @@ import pytest
 from aiohttp import ClientConnectorCertificateError, ClientConnectorError
 from aiohttp.client_reqrep import ConnectionKey
 
-from kubernetes_shim import client as client_module
-from kubernetes_shim import pacing
-from kubernetes_shim.client import (
-    KubernetesClient,
-    KubernetesError,
-    LineSplitter,
-    build_path,
-    describe,
-)
-from kubernetes_shim.objects import CSI_NODES, NODES, PODS
 from tests.kubernetes_shim.fake_api import Answer, FakeApi, make_pod, serve_fake_api
+from yunishard.kubernetes_shim import client as client_module
+from yunishard.kubernetes_shim import pacing
+from yunishard.kubernetes_shim.client import KubernetesClient, KubernetesError, LineSplitter, build_path, describe
+from yunishard.kubernetes_shim.objects import CSI_NODES, NODES, PODS
 
 Test = Callable[[FakeApi, KubernetesClient], Awaitable[None]]
 

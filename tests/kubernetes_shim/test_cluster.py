@@ -1,7 +1,7 @@
 """The cache of nodes and pods that predicates read."""
 
-from kubernetes_shim.cluster import Cluster
 from tests.kubernetes_shim.shim_builders import make_node, make_pod
+from yunishard.kubernetes_shim.cluster import Cluster
 
 
 def place_of(cluster: Cluster, name: str) -> str | None:

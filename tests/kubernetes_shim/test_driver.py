@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from kubernetes_shim import driver as driver_module
-from kubernetes_shim import pacing
-from kubernetes_shim.actions import (
+from tests.kubernetes_shim.fake_api import FakeApi, make_pod, serve_fake_api
+from yunishard.kubernetes_shim import driver as driver_module
+from yunishard.kubernetes_shim import pacing
+from yunishard.kubernetes_shim.actions import (
     Action,
     BindPod,
     CreatePod,
@@ -29,13 +30,12 @@ from kubernetes_shim.actions import (
     SendNodes,
     SendReport,
 )
-from kubernetes_shim.client import KubernetesClient, find_cause
-from kubernetes_shim.driver import CLUSTER_KINDS, Driver
-from kubernetes_shim.events import EventSender
-from kubernetes_shim.settings import Settings
-from tests.kubernetes_shim.fake_api import FakeApi, make_pod, serve_fake_api
-from yunishard.exceptions import ConnectFailed, RegistrationRefused, ResyncFailed, SessionLost
-from yunishard.items import NodeAction, Result, ask, node, release
+from yunishard.kubernetes_shim.client import KubernetesClient, find_cause
+from yunishard.kubernetes_shim.driver import CLUSTER_KINDS, Driver
+from yunishard.kubernetes_shim.events import EventSender
+from yunishard.kubernetes_shim.settings import Settings
+from yunishard.sdk.exceptions import ConnectFailed, RegistrationRefused, ResyncFailed, SessionLost
+from yunishard.sdk.items import NodeAction, Result, ask, node, release
 
 
 class FakeMachine:

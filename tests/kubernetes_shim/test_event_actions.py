@@ -5,8 +5,11 @@ from collections.abc import Callable
 import pytest
 from msgspec import convert
 
-from common import event_codes
-from common.rm_messages import (
+from tests.kubernetes_shim.shim_builders import make_pod
+from tests.kubernetes_shim.shim_world import PARTITION, World, with_nodes
+from tests.kubernetes_shim.test_gangs import Y, gang_pod
+from yunishard.common.messages import event_codes
+from yunishard.common.messages.rm_messages import (
     AllocationResponse,
     EventRecord,
     EventResponse,
@@ -14,11 +17,13 @@ from common.rm_messages import (
     RejectedAllocation,
     RejectedNode,
 )
-from kubernetes_shim.actions import BindPod, CreatePod, Failure, PatchClaim
-from kubernetes_shim.objects import PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES, PersistentVolumeClaim, StorageClass
-from tests.kubernetes_shim.shim_builders import make_pod
-from tests.kubernetes_shim.shim_world import PARTITION, World, with_nodes
-from tests.kubernetes_shim.test_gangs import Y, gang_pod
+from yunishard.kubernetes_shim.actions import BindPod, CreatePod, Failure, PatchClaim
+from yunishard.kubernetes_shim.objects import (
+    PERSISTENT_VOLUME_CLAIMS,
+    STORAGE_CLASSES,
+    PersistentVolumeClaim,
+    StorageClass,
+)
 
 QUEUE = {"queue": "root.a"}
 

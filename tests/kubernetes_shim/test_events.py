@@ -2,11 +2,11 @@ import asyncio
 
 import pytest
 
-from kubernetes_shim import events as events_module
-from kubernetes_shim.actions import EmitEvent
-from kubernetes_shim.client import KubernetesClient
-from kubernetes_shim.events import EventAggregator, EventSender, NewEvent, SeriesUpdate
 from tests.kubernetes_shim.fake_api import Answer, serve_fake_api
+from yunishard.kubernetes_shim import events as events_module
+from yunishard.kubernetes_shim.actions import EmitEvent
+from yunishard.kubernetes_shim.client import KubernetesClient
+from yunishard.kubernetes_shim.events import EventAggregator, EventSender, NewEvent, SeriesUpdate
 
 NOW = 1_800_000_000.25
 COLLECTION = "apis/events.k8s.io/v1/events"

@@ -3,12 +3,12 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from kubernetes_shim.actions import BindPod, CreatePod
-from kubernetes_shim.objects import Pod
-from kubernetes_shim.settings import Settings
 from tests.invariants import check as check_partition
 from tests.kubernetes_shim.shim_builders import make_pod
 from tests.kubernetes_shim.shim_world import World, with_nodes
+from yunishard.kubernetes_shim.actions import BindPod, CreatePod
+from yunishard.kubernetes_shim.objects import Pod
+from yunishard.kubernetes_shim.settings import Settings
 
 Y = "yunikorn.apache.org/"
 

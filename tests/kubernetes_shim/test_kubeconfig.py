@@ -14,8 +14,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from kubernetes_shim import kubeconfig
-from kubernetes_shim.kubeconfig import Access, AccessError, find_access, read_kubeconfig
+from yunishard.kubernetes_shim import kubeconfig
+from yunishard.kubernetes_shim.kubeconfig import Access, AccessError, find_access, read_kubeconfig
 
 
 def make_certificate() -> tuple[bytes, bytes]:

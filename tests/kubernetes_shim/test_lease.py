@@ -4,12 +4,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kubernetes_shim import lease as lease_module
-from kubernetes_shim import pacing
-from kubernetes_shim.client import KubernetesClient
-from kubernetes_shim.lease import Expiry, LeaseHolder, LeaseLost, build_renewal
-from kubernetes_shim.objects import Lease, LeaseSpec, ObjectMeta
 from tests.kubernetes_shim.fake_api import Answer, FakeApi, Json, serve_fake_api
+from yunishard.kubernetes_shim import lease as lease_module
+from yunishard.kubernetes_shim import pacing
+from yunishard.kubernetes_shim.client import KubernetesClient
+from yunishard.kubernetes_shim.lease import Expiry, LeaseHolder, LeaseLost, build_renewal
+from yunishard.kubernetes_shim.objects import Lease, LeaseSpec, ObjectMeta
 
 COLLECTION = "apis/coordination.k8s.io/v1/leases"
 

@@ -14,8 +14,8 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from common.metrics import Family
-from kubernetes_shim.metrics import AdmissionMetrics, ApiMetrics, ListenFailed, ShimMetrics, serve_metrics
+from yunishard.common.process.metrics import Family
+from yunishard.kubernetes_shim.metrics import AdmissionMetrics, ApiMetrics, ListenFailed, ShimMetrics, serve_metrics
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "metrics.md"

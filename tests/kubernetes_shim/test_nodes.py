@@ -1,12 +1,12 @@
 from typing import Any
 
-from common import rm_messages
-from common.rm_messages import Allocation
-from kubernetes_shim.actions import SendAllocations, SendNodes
-from kubernetes_shim.nodes import read_node
-from kubernetes_shim.objects import NODES, PODS
 from tests.kubernetes_shim.shim_builders import make_node, make_pod
 from tests.kubernetes_shim.shim_world import World, with_nodes
+from yunishard.common.messages import rm_messages
+from yunishard.common.messages.rm_messages import Allocation
+from yunishard.kubernetes_shim.actions import SendAllocations, SendNodes
+from yunishard.kubernetes_shim.nodes import read_node
+from yunishard.kubernetes_shim.objects import NODES, PODS
 
 LABEL = "node.kubernetes.io/instance-type"
 

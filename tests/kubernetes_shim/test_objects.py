@@ -1,7 +1,7 @@
 import pytest
 from msgspec import DecodeError, Raw
 
-from kubernetes_shim.objects import CsiNode, Pod, decode_object
+from yunishard.kubernetes_shim.objects import CsiNode, Pod, decode_object
 
 
 def test_null_counts_as_absent() -> None:

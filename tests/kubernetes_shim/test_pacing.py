@@ -1,7 +1,7 @@
 import pytest
 
-from kubernetes_shim import pacing
-from kubernetes_shim.pacing import Backoff, RequestRate
+from yunishard.kubernetes_shim import pacing
+from yunishard.kubernetes_shim.pacing import Backoff, RequestRate
 
 
 def test_requests_wait_for_their_turn() -> None:

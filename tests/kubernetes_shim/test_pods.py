@@ -1,9 +1,10 @@
 import pytest
 
-from common.messages import INT64_MAX
-from common.rm_messages import PreemptionPolicy, UserGroupInformation
-from kubernetes_shim.objects import ObjectMeta, Pod, PriorityClass
-from kubernetes_shim.pods import (
+from tests.kubernetes_shim.shim_builders import make_pod
+from yunishard.common.messages.kinds import INT64_MAX
+from yunishard.common.messages.rm_messages import PreemptionPolicy, UserGroupInformation
+from yunishard.kubernetes_shim.objects import ObjectMeta, Pod, PriorityClass
+from yunishard.kubernetes_shim.pods import (
     build_tags,
     compute_resources,
     describe_conflicts,
@@ -16,7 +17,6 @@ from kubernetes_shim.pods import (
     has_ended,
     is_placeholder,
 )
-from tests.kubernetes_shim.shim_builders import make_pod
 
 Y = "yunikorn.apache.org/"
 

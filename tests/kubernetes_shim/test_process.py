@@ -7,22 +7,22 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
-from kubernetes_shim import process
-from kubernetes_shim.client import KubernetesError
-from kubernetes_shim.command import add_k8s_shim_arguments
-from kubernetes_shim.kubeconfig import AccessError
-from kubernetes_shim.lease import LeaseLost
-from kubernetes_shim.metrics import ListenFailed
-from kubernetes_shim.process import (
+from yunishard.cli.main import NOT_DONE, UNUSABLE, CommandFailed
+from yunishard.kubernetes_shim import process
+from yunishard.kubernetes_shim.client import KubernetesError
+from yunishard.kubernetes_shim.command import add_k8s_shim_arguments
+from yunishard.kubernetes_shim.kubeconfig import AccessError
+from yunishard.kubernetes_shim.lease import LeaseLost
+from yunishard.kubernetes_shim.metrics import ListenFailed
+from yunishard.kubernetes_shim.process import (
     describe_refusal,
     list_ineffective_keys,
     read_first_settings,
     report_loop_error,
     run_until_signal,
 )
-from kubernetes_shim.settings import SettingsError
-from yunishard.cli import NOT_DONE, UNUSABLE, CommandFailed
-from yunishard.exceptions import SessionLost
+from yunishard.kubernetes_shim.settings import SettingsError
+from yunishard.sdk.exceptions import SessionLost
 
 
 @pytest.fixture(autouse=True)

@@ -1,8 +1,8 @@
 import pytest
 
-from common.messages import INT64_MAX
-from common.resources import QuantityError
-from kubernetes_shim.quantities import convert_quantities, parse_quantity
+from yunishard.common.messages.kinds import INT64_MAX
+from yunishard.common.resources import QuantityError
+from yunishard.kubernetes_shim.quantities import convert_quantities, parse_quantity
 
 
 @pytest.mark.parametrize(

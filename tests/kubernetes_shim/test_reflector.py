@@ -4,12 +4,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from kubernetes_shim import client as client_module
-from kubernetes_shim import pacing
-from kubernetes_shim.client import KubernetesClient, KubernetesError
-from kubernetes_shim.objects import PODS, Pod
-from kubernetes_shim.reflector import ObjectEvent, Reflector
 from tests.kubernetes_shim.fake_api import Answer, FakeApi, make_pod, serve_fake_api
+from yunishard.kubernetes_shim import client as client_module
+from yunishard.kubernetes_shim import pacing
+from yunishard.kubernetes_shim.client import KubernetesClient, KubernetesError
+from yunishard.kubernetes_shim.objects import PODS, Pod
+from yunishard.kubernetes_shim.reflector import ObjectEvent, Reflector
 
 COLLECTION = "api/v1/pods"
 

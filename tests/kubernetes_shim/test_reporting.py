@@ -1,7 +1,7 @@
-from kubernetes_shim.actions import Failure, SendReport
-from kubernetes_shim.shim import Shim
 from tests.kubernetes_shim.shim_builders import make_node, make_pod
 from tests.kubernetes_shim.shim_world import World, with_nodes
+from yunishard.kubernetes_shim.actions import Failure, SendReport
+from yunishard.kubernetes_shim.shim import Shim
 
 QUEUE = {"queue": "root.a"}
 

@@ -5,8 +5,8 @@ import gzip
 
 import pytest
 
-from kubernetes_shim.objects import ConfigMap, ObjectMeta
-from kubernetes_shim.settings import (
+from yunishard.kubernetes_shim.objects import ConfigMap, ObjectMeta
+from yunishard.kubernetes_shim.settings import (
     UNZIPPED_BYTES_MAX,
     AdmissionSettings,
     Settings,

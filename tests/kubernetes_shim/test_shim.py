@@ -1,8 +1,11 @@
 import json
 from typing import Any, Literal
 
-from common.rm_messages import SCHEDULING_FAILED_ON_RM
-from kubernetes_shim.actions import (
+from tests.kubernetes_shim.shim_builders import make_node, make_pod
+from tests.kubernetes_shim.shim_world import with_nodes
+from yunishard import AcceptedApplication, Allocation, AllocationResponse, ApplicationResponse
+from yunishard.common.messages.rm_messages import SCHEDULING_FAILED_ON_RM
+from yunishard.kubernetes_shim.actions import (
     Action,
     BindPod,
     EmitEvent,
@@ -13,18 +16,10 @@ from kubernetes_shim.actions import (
     SendConfiguration,
     SendReport,
 )
-from kubernetes_shim.objects import CONFIG_MAPS, NODES, PODS, ConfigMap, ObjectMeta
-from kubernetes_shim.pods import PLACEHOLDER
-from kubernetes_shim.settings import Settings
-from kubernetes_shim.shim import DUMPED_MAX, Shim
-from tests.kubernetes_shim.shim_builders import make_node, make_pod
-from tests.kubernetes_shim.shim_world import with_nodes
-from yunishard import (
-    AcceptedApplication,
-    Allocation,
-    AllocationResponse,
-    ApplicationResponse,
-)
+from yunishard.kubernetes_shim.objects import CONFIG_MAPS, NODES, PODS, ConfigMap, ObjectMeta
+from yunishard.kubernetes_shim.pods import PLACEHOLDER
+from yunishard.kubernetes_shim.settings import Settings
+from yunishard.kubernetes_shim.shim import DUMPED_MAX, Shim
 
 PARTITION = "mycluster_default"
 

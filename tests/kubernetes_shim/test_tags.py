@@ -3,13 +3,13 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubernetes_shim.cluster import Cluster
-from kubernetes_shim.objects import Node, Pod
-from kubernetes_shim.predicates.evaluation import refuse
-from kubernetes_shim.tags import PodTags, Scope, describe_in_tags, describe_node, find_scope_of_keys
-from partition_worker.engine.predicates.predicate import NodeSelector, NodeView, Tolerations
 from tests.kubernetes_shim.predicates.strategies import node_labels, node_terms, taints
 from tests.kubernetes_shim.shim_builders import Json, make_node, make_pod
+from yunishard.kubernetes_shim.cluster import Cluster
+from yunishard.kubernetes_shim.objects import Node, Pod
+from yunishard.kubernetes_shim.predicates.evaluation import refuse
+from yunishard.kubernetes_shim.tags import PodTags, Scope, describe_in_tags, describe_node, find_scope_of_keys
+from yunishard.partition_worker.engine.predicates.predicate import NodeSelector, NodeView, Tolerations
 
 TOLERATIONS: list[Json] = [
     {"key": "k"},

@@ -2,9 +2,10 @@ import json
 
 import pytest
 
-from common.messages import INT64_MAX
-from common.rm_messages import AddApplicationRequest, UserGroupInformation
-from kubernetes_shim.task_groups import (
+from tests.kubernetes_shim.shim_builders import make_pod
+from yunishard.common.messages.kinds import INT64_MAX
+from yunishard.common.messages.rm_messages import AddApplicationRequest, UserGroupInformation
+from yunishard.kubernetes_shim.task_groups import (
     GangParameters,
     TaskGroupsError,
     build_placeholder,
@@ -15,7 +16,6 @@ from kubernetes_shim.task_groups import (
     read_task_groups,
     sum_placeholders,
 )
-from tests.kubernetes_shim.shim_builders import make_pod
 
 Y = "yunikorn.apache.org/"
 GROUP = {"name": "g", "minMember": 2, "minResource": {"cpu": "500m", "memory": "1Ki"}}

@@ -1,7 +1,9 @@
 from msgspec import convert
 from msgspec.structs import replace
 
-from common.rm_messages import (
+from tests.kubernetes_shim.shim_builders import make_node, make_pod
+from tests.kubernetes_shim.shim_world import World, with_nodes
+from yunishard.common.messages.rm_messages import (
     PREEMPTED_BY_SCHEDULER,
     SCHEDULING_FAILED,
     AllocationResponse,
@@ -9,8 +11,8 @@ from common.rm_messages import (
     SchedulingStateResponse,
     UpdateContainerSchedulingState,
 )
-from kubernetes_shim.actions import BindPod, Failure, PatchClaim, PatchPodStatus, SendAllocations
-from kubernetes_shim.objects import (
+from yunishard.kubernetes_shim.actions import BindPod, Failure, PatchClaim, PatchPodStatus, SendAllocations
+from yunishard.kubernetes_shim.objects import (
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
     PRIORITY_CLASSES,
@@ -20,10 +22,8 @@ from kubernetes_shim.objects import (
     PriorityClass,
     StorageClass,
 )
-from kubernetes_shim.state import TaskState
-from kubernetes_shim.tasks import SKIPPED, delete_pod
-from tests.kubernetes_shim.shim_builders import make_node, make_pod
-from tests.kubernetes_shim.shim_world import World, with_nodes
+from yunishard.kubernetes_shim.state import TaskState
+from yunishard.kubernetes_shim.tasks import SKIPPED, delete_pod
 
 QUEUE = {"queue": "root.a"}
 Y = "yunikorn.apache.org/"

@@ -8,12 +8,12 @@ from random import Random
 import pytest
 from msgspec import convert, to_builtins
 
-from kubernetes_shim.actions import Failure, PatchClaim, PatchVolume, WriteAction
-from kubernetes_shim.objects import Object, PersistentVolume, PersistentVolumeClaim, StorageClass
-from kubernetes_shim.settings import Settings
-from kubernetes_shim.state import TaskState
 from tests.kubernetes_shim.shim_builders import Json, make_node, make_pod
 from tests.kubernetes_shim.shim_world import ApiServer, World
+from yunishard.kubernetes_shim.actions import Failure, PatchClaim, PatchVolume, WriteAction
+from yunishard.kubernetes_shim.objects import Object, PersistentVolume, PersistentVolumeClaim, StorageClass
+from yunishard.kubernetes_shim.settings import Settings
+from yunishard.kubernetes_shim.state import TaskState
 
 SEEDS = 2_000 if os.environ.get("PROPERTIES") == "long" else 20
 STEPS = 400

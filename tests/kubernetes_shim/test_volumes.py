@@ -4,11 +4,11 @@
 
 from msgspec import convert, structs
 
-from kubernetes_shim.cluster import Cluster
-from kubernetes_shim.objects import PersistentVolume, PersistentVolumeClaim, StorageClass
-from kubernetes_shim.predicates.volume_objects import VolumePlan
-from kubernetes_shim.volumes import BindingState, Progress, check_binding, list_patches, plan_binding
 from tests.kubernetes_shim.shim_builders import Json, make_node, make_pod
+from yunishard.kubernetes_shim.cluster import Cluster
+from yunishard.kubernetes_shim.objects import PersistentVolume, PersistentVolumeClaim, StorageClass
+from yunishard.kubernetes_shim.predicates.volume_objects import VolumePlan
+from yunishard.kubernetes_shim.volumes import BindingState, Progress, check_binding, list_patches, plan_binding
 
 WAIT, BOUND = BindingState(Progress.WAIT), BindingState(Progress.BOUND)
 

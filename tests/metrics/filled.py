@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from tests.deploy.system import FREE_PORTS, Up, eventually, up
-from yunishard.blocking import BlockingResourceManager
-from yunishard.items import application, ask, node
+from yunishard.sdk.blocking import BlockingResourceManager
+from yunishard.sdk.items import application, ask, node
 
 QUEUES: Final = """
 partitions:

@@ -12,7 +12,7 @@ import pytest
 from tests.deploy.system import FREE_PORTS, Up, eventually, up
 from tests.metrics.filled import QUEUES, page
 from tests.metrics.series import read
-from yunishard.blocking import BlockingResourceManager
+from yunishard.sdk.blocking import BlockingResourceManager
 
 pytestmark = pytest.mark.processes
 

@@ -5,15 +5,15 @@ from types import ModuleType
 
 import pytest
 
-from common.query_messages import TOO_LONG, Answer
-from common.rm_messages import Allocation as Ask
-from common.rm_messages import AllocationRequest, Refused
-from partition_worker import queries
-from partition_worker.engine import application_updates, node_updates, state
-from partition_worker.engine.queues import tree
 from tests.builders import apps, asks, nodes, released
 from tests.partition_worker.bench import Bench
 from tests.trial import Trial
+from yunishard.common.messages.query_messages import TOO_LONG, Answer
+from yunishard.common.messages.rm_messages import Allocation as Ask
+from yunishard.common.messages.rm_messages import AllocationRequest, Refused
+from yunishard.partition_worker import queries
+from yunishard.partition_worker.engine import application_updates, node_updates, state
+from yunishard.partition_worker.engine.queues import tree
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_applications_nodes_and_queues_of_placement_have_an_end(monkeypatch: pyt
 def test_an_update_with_too_many_items_is_refused_as_a_whole_and_not_asked_for_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("common.rm_messages.UPDATE_ITEMS_MAX", 2)
+    monkeypatch.setattr("yunishard.common.messages.rm_messages.UPDATE_ITEMS_MAX", 2)
     bench = Bench()
     bench.furnish()
     need = {"vcore": 1}

@@ -8,12 +8,12 @@ from typing import Final
 
 import pytest
 
-from common.rm_messages import AllocationResponse
 from tests.conformance.rest import Rest
 from tests.processes.placing import QUEUES
 from tests.processes.system import System
-from yunishard.client import ResourceManager
-from yunishard.items import application, ask, node
+from yunishard.common.messages.rm_messages import AllocationResponse
+from yunishard.sdk.client import ResourceManager
+from yunishard.sdk.items import application, ask, node
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 

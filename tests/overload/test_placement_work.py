@@ -4,16 +4,16 @@ import time
 
 import pytest
 
-from common.rm_messages import (
+from tests.machines import said
+from tests.partition_worker.bench import Bench
+from yunishard.common.messages.rm_messages import (
     AcceptedApplication,
     AddApplicationRequest,
     ApplicationRequest,
     ApplicationResponse,
     UserGroupInformation,
 )
-from partition_worker.engine import placement
-from tests.machines import said
-from tests.partition_worker.bench import Bench
+from yunishard.partition_worker.engine import placement
 
 HANDLING_MAX_S = 8.0
 """Processor seconds: less than a worker may be silent, and several times what the updates here take."""

@@ -7,12 +7,12 @@ from typing import Final
 import msgpack
 import pytest
 
-from common.session import BACKLOG_MAX_MESSAGES
 from tests.conformance.rest import Rest
 from tests.deploy.system import eventually
 from tests.processes.peer import Peer, connected
 from tests.processes.system import System
 from tests.processes.test_flood import bounded, furnished
+from yunishard.common.messages.session import BACKLOG_MAX_MESSAGES
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 

@@ -9,9 +9,9 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from common.settings import Settings, host_and_port
-from deploy.settings import find_unknown_variables, resolve_settings
 from tests.packaging.test_image import CLUSTER_PORT, ROOT
+from yunishard.common.settings import Settings, host_and_port
+from yunishard.deploy.settings import find_unknown_variables, resolve_settings
 
 FOLDER: Final = ROOT / "packaging" / "compose"
 SERVICES: Final[Mapping[str, Any]] = yaml.safe_load((FOLDER / "compose.yaml").read_text())["services"]

@@ -15,16 +15,16 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from common.settings import SETTINGS
-from deploy.settings import resolve_settings
-from kubernetes_shim.admission.controller import SECRET
-from kubernetes_shim.admission.policies import describe_policies
-from kubernetes_shim.admission.users import Access
-from kubernetes_shim.admission.webhooks import Endpoint, describe_webhooks
-from kubernetes_shim.command import LEASE_DEFAULT
-from kubernetes_shim.settings import CONFIG_MAPS_READ, AdmissionSettings, read_settings
 from tests.packaging.test_image import instructions
-from yunishard.cli import build_parser, parse_words
+from yunishard.cli.main import build_parser, parse_words
+from yunishard.common.settings import SETTINGS
+from yunishard.deploy.settings import resolve_settings
+from yunishard.kubernetes_shim.admission.controller import SECRET
+from yunishard.kubernetes_shim.admission.policies import describe_policies
+from yunishard.kubernetes_shim.admission.users import Access
+from yunishard.kubernetes_shim.admission.webhooks import Endpoint, describe_webhooks
+from yunishard.kubernetes_shim.command import LEASE_DEFAULT
+from yunishard.kubernetes_shim.settings import CONFIG_MAPS_READ, AdmissionSettings, read_settings
 
 ROOT: Final = Path(__file__).parents[2]
 CHART: Final = ROOT / "packaging" / "helm" / "yunishard"

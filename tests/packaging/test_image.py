@@ -5,7 +5,8 @@ import tomllib
 from pathlib import Path
 from typing import Final
 
-from common.settings import SETTINGS, host_and_port
+from tests.size import LINKED
+from yunishard.common.settings import SETTINGS, host_and_port
 
 ROOT: Final = Path(__file__).parents[2]
 DOCKERFILE: Final = (ROOT / "packaging" / "image" / "Dockerfile").read_text()
@@ -26,7 +27,7 @@ def test_the_build_gets_everything_that_a_wheel_needs_and_nothing_else() -> None
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     assert [line for line in lines if not line.startswith(("#", "!"))] == ["*", "**/__pycache__"]
     sent = {line.removeprefix("!") for line in lines if line.startswith("!")}
-    assert sent == {*packages, *files, *project["project"]["license-files"]}
+    assert sent == {*packages, *LINKED, *files, *project["project"]["license-files"]}
     assert all((ROOT / name).exists() for name in sent)
 
 

@@ -12,13 +12,13 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from common.curve_keys import SERVER
-from common.settings import DEFAULT, FILE, SETTINGS, Settings, host_and_port
-from deploy.settings import PORTS, find_unknown_variables, resolve_settings
-from deploy.supervisor import STOP_MAX_S, WORKER_STOP_MAX_S
 from tests.packaging.test_image import instructions
-from webservice.api_document import ROUTES
-from yunishard.cli import build_parser
+from yunishard.cli.main import build_parser
+from yunishard.common.settings import DEFAULT, FILE, SETTINGS, Settings, host_and_port
+from yunishard.common.transport.curve_keys import SERVER
+from yunishard.deploy.settings import PORTS, find_unknown_variables, resolve_settings
+from yunishard.deploy.supervisor import STOP_MAX_S, WORKER_STOP_MAX_S
+from yunishard.webservice.api_document import ROUTES
 
 FOLDER: Final = Path(__file__).parents[2] / "packaging" / "kubernetes"
 SETTINGS_PATH: Final = "/etc/yunishard/settings"

@@ -9,10 +9,10 @@ from typing import Final
 
 import pytest
 
-from common.settings import SETTINGS
-from deploy.service_manager import ALIVE_S
-from deploy.supervisor import STOP_MAX_S, WORKER_STOP_MAX_S
-from yunishard.cli import build_parser
+from yunishard.cli.main import build_parser
+from yunishard.common.settings import SETTINGS
+from yunishard.deploy.service_manager import ALIVE_S
+from yunishard.deploy.supervisor import STOP_MAX_S, WORKER_STOP_MAX_S
 
 UNIT: Final = Path(__file__).parents[2] / "packaging" / "systemd" / "yunishard.service"
 

@@ -1,10 +1,11 @@
 """A worker and what its broker says to it, so that a test of the worker begins where it matters."""
 
-from common.config.validation import load
-from common.control_messages import CommitConfig, PrepareConfig
-from common.messages import Message
-from common.names import BROKER
-from common.rm_messages import (
+from tests.invariants import check
+from tests.machines import PARTITION, SESSION, arrives, config_of, said, sent
+from yunishard.common.config.validation import load
+from yunishard.common.messages.control_messages import CommitConfig, PrepareConfig
+from yunishard.common.messages.kinds import Message
+from yunishard.common.messages.rm_messages import (
     AddApplicationRequest,
     Allocation,
     AllocationRequest,
@@ -14,11 +15,10 @@ from common.rm_messages import (
     NodeRequest,
     UserGroupInformation,
 )
-from common.wire import Outgoing
-from partition_worker.partition_host import PartitionHost
-from partition_worker.worker import Worker
-from tests.invariants import check
-from tests.machines import PARTITION, SESSION, arrives, config_of, said, sent
+from yunishard.common.messages.wire import Outgoing
+from yunishard.common.names import BROKER
+from yunishard.partition_worker.partition_host import PartitionHost
+from yunishard.partition_worker.worker import Worker
 
 EPOCH = 5
 NOW = 1000.0

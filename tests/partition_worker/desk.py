@@ -4,19 +4,19 @@ from collections.abc import Sequence
 
 import msgspec
 
-from common.control_messages import CommitConfig, PrepareConfig, Repeat, Settings
-from common.journal_messages import Append, Kept, Step, TakeSnapshot
-from common.messages import Message
-from common.names import BROKER, JOURNAL
-from common.rm_messages import Ack
-from common.wire import Incoming, Outgoing, decode_body, make_outgoing
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.predicates.predicate import Predicate
-from partition_worker.engine.state import DEFAULT, Tuning
-from partition_worker.partition_host import PartitionHost
-from partition_worker.worker import Worker
 from tests.machines import ONE_QUEUE, PARTITION, SESSION, arrives, config_of
 from tests.partition_worker.bench import APP, EPOCH, NODES, NOW, ask
+from yunishard.common.messages.control_messages import CommitConfig, PrepareConfig, Repeat, Settings
+from yunishard.common.messages.journal_messages import Append, Kept, Step, TakeSnapshot
+from yunishard.common.messages.kinds import Message
+from yunishard.common.messages.rm_messages import Ack
+from yunishard.common.messages.wire import Incoming, Outgoing, decode_body, make_outgoing
+from yunishard.common.names import BROKER, JOURNAL
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.predicates.predicate import Predicate
+from yunishard.partition_worker.engine.state import DEFAULT, Tuning
+from yunishard.partition_worker.partition_host import PartitionHost
+from yunishard.partition_worker.worker import Worker
 
 
 class Disk:

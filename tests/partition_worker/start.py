@@ -4,19 +4,19 @@ import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from common.control_messages import CommitConfig, PrepareConfig
-from common.messages import Message
-from common.names import BROKER, JOURNAL
-from common.process import Lease
-from common.wire import Incoming, Outgoing
-from partition_worker.journal.files import Files
-from partition_worker.journal.protocol import Journals
-from partition_worker.journal.sqlite_journal import SqliteJournals
-from partition_worker.partition_host import PartitionHost
-from partition_worker.service import StartedWorker, recover_or_start_empty
-from partition_worker.worker import Worker
 from tests.machines import PARTITION, arrives, config_of
 from tests.partition_worker.bench import NOW
+from yunishard.common.messages.control_messages import CommitConfig, PrepareConfig
+from yunishard.common.messages.kinds import Message
+from yunishard.common.messages.wire import Incoming, Outgoing
+from yunishard.common.names import BROKER, JOURNAL
+from yunishard.common.process.main import Lease
+from yunishard.partition_worker.journal.files import Files
+from yunishard.partition_worker.journal.protocol import Journals
+from yunishard.partition_worker.journal.sqlite_journal import SqliteJournals
+from yunishard.partition_worker.partition_host import PartitionHost
+from yunishard.partition_worker.service import StartedWorker, recover_or_start_empty
+from yunishard.partition_worker.worker import Worker
 
 PATIENCE_S = 20.0
 

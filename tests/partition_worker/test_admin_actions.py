@@ -5,9 +5,13 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from common.control_messages import Repeat
-from common.messages import Message
-from common.query_messages import (
+from tests.builders import apps, asks, nodes
+from tests.machines import PARTITION, said
+from tests.partition_worker.bench import APP, EPOCH, NODES, NOW, Bench, ask, placed
+from tests.trial import Trial
+from yunishard.common.messages.control_messages import Repeat
+from yunishard.common.messages.kinds import Message
+from yunishard.common.messages.query_messages import (
     STEPS_MAX,
     Actor,
     Answer,
@@ -17,8 +21,7 @@ from common.query_messages import (
     MoveApplication,
     Schedule,
 )
-from common.rest_records import DecisionView
-from common.rm_messages import (
+from yunishard.common.messages.rm_messages import (
     PREEMPTED_BY_SCHEDULER,
     AllocationRelease,
     AllocationReleasesRequest,
@@ -29,16 +32,13 @@ from common.rm_messages import (
     EventResponse,
     UserGroupInformation,
 )
-from common.session import WINDOW_MESSAGES
-from common.wire import Outgoing
-from partition_worker import rm_channel
-from partition_worker.admin_actions import _describe
-from partition_worker.engine.state import Effect, Preempt
-from partition_worker.worker import BUDGET_DECISIONS
-from tests.builders import apps, asks, nodes
-from tests.machines import PARTITION, said
-from tests.partition_worker.bench import APP, EPOCH, NODES, NOW, Bench, ask, placed
-from tests.trial import Trial
+from yunishard.common.messages.session import WINDOW_MESSAGES
+from yunishard.common.messages.wire import Outgoing
+from yunishard.common.rest.records import DecisionView
+from yunishard.partition_worker import rm_channel
+from yunishard.partition_worker.admin_actions import _describe
+from yunishard.partition_worker.engine.state import Effect, Preempt
+from yunishard.partition_worker.worker import BUDGET_DECISIONS
 
 OP = Actor(user="op", scheduler_admin=True)
 TWO_QUEUES = """

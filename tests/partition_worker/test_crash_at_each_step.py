@@ -9,14 +9,6 @@ from typing import Final
 
 import pytest
 
-from common.control_messages import CommitConfig, PrepareConfig, Repeat
-from common.journal_messages import Append, Kept, SentMessage, Step
-from common.messages import Command, Message
-from common.names import BROKER, JOURNAL
-from common.rm_messages import Ack, AllocationRelease, AllocationRequest, AllocationResponse
-from common.wire import Incoming, Outgoing, decode_body, make_outgoing
-from partition_worker.partition_host import PartitionHost
-from partition_worker.worker import Worker
 from tests.builders import config
 from tests.invariants import check
 from tests.likeness import differences
@@ -26,6 +18,14 @@ from tests.partition_worker.desk import step_of
 from tests.partition_worker.test_recovered_state import state_of
 from tests.properties.test_engine import PREEMPTING_TREES
 from tests.properties.workload import LEAVES, TREES, Livelier
+from yunishard.common.messages.control_messages import CommitConfig, PrepareConfig, Repeat
+from yunishard.common.messages.journal_messages import Append, Kept, SentMessage, Step
+from yunishard.common.messages.kinds import Command, Message
+from yunishard.common.messages.rm_messages import Ack, AllocationRelease, AllocationRequest, AllocationResponse
+from yunishard.common.messages.wire import Incoming, Outgoing, decode_body, make_outgoing
+from yunishard.common.names import BROKER, JOURNAL
+from yunishard.partition_worker.partition_host import PartitionHost
+from yunishard.partition_worker.worker import Worker
 
 SEEDS: Final = 100 if os.environ.get("PROPERTIES") == "long" else 4
 INPUTS: Final = 50

@@ -2,19 +2,27 @@
 
 import pytest
 
-from common.control_messages import ConfigVote, Hello, Pause, PrepareConfig, Repeat, Retired, RetirePartition
-from common.journal_messages import Append, Kept, NotKept, SnapshotTaken
-from common.messages import Header
-from common.names import BROKER
-from common.query_messages import Actor, Answer, KillApplication, Query
-from common.rm_messages import Ack, ApplicationResponse, Heartbeat, NodeResponse
-from common.wire import LINK_LOST, Incoming, Outgoing, decode_body
-from partition_worker import rm_channel
-from partition_worker.partition_host import PartitionHost
-from partition_worker.worker import IdleWorker, Worker
 from tests.machines import PARTITION, arrives, config_of, said
 from tests.partition_worker.bench import APP, EPOCH, NODES, NOW, ask, placed
 from tests.partition_worker.desk import Desk, busy, kinds
+from yunishard.common.messages.control_messages import (
+    ConfigVote,
+    Hello,
+    Pause,
+    PrepareConfig,
+    Repeat,
+    Retired,
+    RetirePartition,
+)
+from yunishard.common.messages.journal_messages import Append, Kept, NotKept, SnapshotTaken
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.query_messages import Actor, Answer, KillApplication, Query
+from yunishard.common.messages.rm_messages import Ack, ApplicationResponse, Heartbeat, NodeResponse
+from yunishard.common.messages.wire import LINK_LOST, Incoming, Outgoing, decode_body
+from yunishard.common.names import BROKER
+from yunishard.partition_worker import rm_channel
+from yunishard.partition_worker.partition_host import PartitionHost
+from yunishard.partition_worker.worker import IdleWorker, Worker
 
 
 @pytest.fixture

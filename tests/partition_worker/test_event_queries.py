@@ -5,19 +5,29 @@ import json
 import msgspec
 import pytest
 
-from common import event_codes
-from common.extra_config import ExtraConfig
-from common.history_records import COUNT_MAX, EVENTS_MAX, Account, Began, Ended, EventLines, Failing, Happened, Usage
-from common.query_messages import Actor, Answer, Query
-from common.rm_messages import NODE_DECOMMISSION
-from common.text_formats import UnsignedError
-from partition_worker import event_ring_buffer
-from partition_worker.engine.state import Event
-from partition_worker.event_ring_buffer import EventRingBuffer
 from tests.builders import apps, asks, gone, nodes, released
 from tests.machines import said
 from tests.partition_worker.bench import Bench, ask
 from tests.trial import Trial
+from yunishard.common.config.extra_config import ExtraConfig
+from yunishard.common.history_records import (
+    COUNT_MAX,
+    EVENTS_MAX,
+    Account,
+    Began,
+    Ended,
+    EventLines,
+    Failing,
+    Happened,
+    Usage,
+)
+from yunishard.common.messages import event_codes
+from yunishard.common.messages.query_messages import Actor, Answer, Query
+from yunishard.common.messages.rm_messages import NODE_DECOMMISSION
+from yunishard.common.text_formats import UnsignedError
+from yunishard.partition_worker import event_ring_buffer
+from yunishard.partition_worker.engine.state import Event
+from yunishard.partition_worker.event_ring_buffer import EventRingBuffer
 
 NOW = 1000.0
 ALLOCATED = Event(event_codes.NODE, "n1", "a1", event_codes.ADD, event_codes.NODE_ALLOC, "", {"memory": 10, "gpu": 0})

@@ -1,11 +1,11 @@
 import json
 from typing import Any
 
-from common.query_messages import Actor, Query
-from common.reasons import Reason
-from partition_worker.explanations import answer_explanation
 from tests.builders import apps, asks, nodes
 from tests.trial import Trial
+from yunishard.common.messages.query_messages import Actor, Query
+from yunishard.common.messages.reasons import Reason
+from yunishard.partition_worker.explanations import answer_explanation
 
 BOB = Actor(user="bob")
 EVE = Actor(user="eve")

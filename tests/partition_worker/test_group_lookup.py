@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from common.control_messages import GroupsFound, GroupsWanted
-from common.wire import Outgoing, decode_body, make_outgoing
-from partition_worker.group_lookup import (
+from yunishard.common.messages.control_messages import GroupsFound, GroupsWanted
+from yunishard.common.messages.wire import Outgoing, decode_body, make_outgoing
+from yunishard.partition_worker.group_lookup import (
     NAME_LENGTH_MAX,
     THREADS,
     WANTED_MAX,
@@ -22,7 +22,7 @@ from partition_worker.group_lookup import (
     LookupFailed,
     look_up_groups,
 )
-from partition_worker.partition_host import GROUPS
+from yunishard.partition_worker.partition_host import GROUPS
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 10
@@ -262,9 +262,9 @@ def test_when_too_many_wait_the_next_is_answered_at_once() -> None:
 def test_look_ups_that_hang_do_not_keep_the_process_from_ending() -> None:
     program = """
 import asyncio, threading
-from common.wire import make_outgoing
-from common.control_messages import GroupsWanted
-from partition_worker.group_lookup import GroupLookup
+from yunishard.common.messages.wire import make_outgoing
+from yunishard.common.messages.control_messages import GroupsWanted
+from yunishard.partition_worker.group_lookup import GroupLookup
 
 async def run():
     hanging = threading.Event()

@@ -7,15 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from common.config.model import PlacementRuleConfig
-from common.control_messages import Settings
-from common.journal_messages import TICK, Kept, SnapshotTaken, Step, TakeSnapshot
-from common.messages import Header
-from common.metrics import BOUNDS_S, Family, Histogram, decode_families, encode_families
-from common.names import JOURNAL
-from common.query_messages import Answer, Query
-from common.reasons import Reason
-from common.rm_messages import (
+from tests.builders import PARTITION, apps, asks, gone, nodes, released
+from tests.machines import said
+from tests.partition_worker.bench import NOW, Bench, ask
+from tests.partition_worker.journal.hand import Hand, run
+from tests.properties.workload import LEAVES, TREES, Workload
+from tests.trial import Trial
+from yunishard.common.config.model import PlacementRuleConfig
+from yunishard.common.messages.control_messages import Settings
+from yunishard.common.messages.journal_messages import TICK, Kept, SnapshotTaken, Step, TakeSnapshot
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.query_messages import Answer, Query
+from yunishard.common.messages.reasons import Reason
+from yunishard.common.messages.rm_messages import (
     NODE_DECOMMISSION,
     NODE_DRAIN,
     PREDICATES,
@@ -25,24 +29,20 @@ from common.rm_messages import (
     AllocationRequest,
     PredicatesAnswered,
 )
-from common.wire import decode_body, make_outgoing
-from partition_worker import metrics
-from partition_worker.engine import ledger
-from partition_worker.engine.administration import NotDone
-from partition_worker.engine.application import AppState
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.rm_errors import RmError
-from partition_worker.metrics import SampleCache
-from partition_worker.partition_host import PartitionHost
-from partition_worker.rm_channel import UNKEPT_BYTES_MAX, OutboxBarrier
-from partition_worker.service import StartedWorker, collect_journal_families
-from partition_worker.worker import Worker
-from tests.builders import PARTITION, apps, asks, gone, nodes, released
-from tests.machines import said
-from tests.partition_worker.bench import NOW, Bench, ask
-from tests.partition_worker.journal.hand import Hand, run
-from tests.properties.workload import LEAVES, TREES, Workload
-from tests.trial import Trial
+from yunishard.common.messages.wire import decode_body, make_outgoing
+from yunishard.common.names import JOURNAL
+from yunishard.common.process.metrics import BOUNDS_S, Family, Histogram, decode_families, encode_families
+from yunishard.partition_worker import metrics
+from yunishard.partition_worker.engine import ledger
+from yunishard.partition_worker.engine.administration import NotDone
+from yunishard.partition_worker.engine.application import AppState
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.rm_errors import RmError
+from yunishard.partition_worker.metrics import SampleCache
+from yunishard.partition_worker.partition_host import PartitionHost
+from yunishard.partition_worker.rm_channel import UNKEPT_BYTES_MAX, OutboxBarrier
+from yunishard.partition_worker.service import StartedWorker, collect_journal_families
+from yunishard.partition_worker.worker import Worker
 
 
 def document(partition: Partition, cycles: Histogram) -> bytes:

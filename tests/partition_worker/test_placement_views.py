@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from common.acl import EVERYBODY, Acl
-from common.config.model import FilterConfig, PlacementRuleConfig
-from common.query_messages import Actor, Answer, Query
-from partition_worker import queries
-from partition_worker.engine.durable_records import OperatorMark
 from tests.builders import apps, asks, nodes
 from tests.partition_worker.engine.placement_builders import rule
 from tests.trial import Trial
+from yunishard.common.config.acl import EVERYBODY, Acl
+from yunishard.common.config.model import FilterConfig, PlacementRuleConfig
+from yunishard.common.messages.query_messages import Actor, Answer, Query
+from yunishard.partition_worker import queries
+from yunishard.partition_worker.engine.durable_records import OperatorMark
 
 ADMINISTRATOR = Actor(user="op", scheduler_admin=True)
 BOB = Actor(user="bob", groups=["dev", "qa"])

@@ -7,19 +7,19 @@ import time
 import msgspec
 import pytest
 
-from common.messages import Header
-from common.names import PLANNER
-from common.query_messages import Answer
-from common.rest_plan import NewNodes, NodeDrain, PlanOrder, PlanView
-from common.wire import Outgoing, decode_body
-from partition_worker import plan_process
-from partition_worker.engine.partition import Partition
-from partition_worker.plan_process import Planner, fork, read_all
-from partition_worker.plan_requests import PlanWanted, answer_plan
-from partition_worker.planning import play
 from tests.properties.fingerprint import fingerprint
 from tests.properties.remedying import Copy
 from tests.properties.test_remedies import cluster
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.query_messages import Answer
+from yunishard.common.messages.wire import Outgoing, decode_body
+from yunishard.common.names import PLANNER
+from yunishard.common.rest.plan import NewNodes, NodeDrain, PlanOrder, PlanView
+from yunishard.partition_worker import plan_process
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.plan_process import Planner, fork, read_all
+from yunishard.partition_worker.plan_requests import PlanWanted, answer_plan
+from yunishard.partition_worker.planning import play
 
 PATIENCE_S = 30.0
 

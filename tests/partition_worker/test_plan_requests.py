@@ -2,12 +2,12 @@
 
 import msgspec
 
-from common.messages import Header
-from common.names import PLANNER
-from common.query_messages import Actor, Answer, Query
-from common.rest_plan import NewJob, NodeDrain, PlanOrder
-from common.wire import Incoming, Outgoing, decode_body, encode_body
 from tests.partition_worker.desk import Desk
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.query_messages import Actor, Answer, Query
+from yunishard.common.messages.wire import Incoming, Outgoing, decode_body, encode_body
+from yunishard.common.names import PLANNER
+from yunishard.common.rest.plan import NewJob, NodeDrain, PlanOrder
 
 ORDER = PlanOrder([NodeDrain("n1")])
 JOB = NewJob("", "root.default", "bob", ["dev"], {}, {}, {"memory": 1}, 1, None, 0, False)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from common.query_messages import Actor
-from common.rest_plan import NewNodes, NodeDrain, PlanOrder
-from partition_worker.engine.administration import NotDone
-from partition_worker.plan_views import check_rights, describe_change
-from partition_worker.redaction import Visibility
 from tests.partition_worker.test_planning import job, make_partition, plan
+from yunishard.common.messages.query_messages import Actor
+from yunishard.common.rest.plan import NewNodes, NodeDrain, PlanOrder
+from yunishard.partition_worker.engine.administration import NotDone
+from yunishard.partition_worker.plan_views import check_rights, describe_change
+from yunishard.partition_worker.redaction import Visibility
 
 BOB, EVE = Actor("bob", ["staff"]), Actor("eve", ["staff"])
 

@@ -5,16 +5,25 @@ Whether a course is what then happens is the subject of `tests/properties/test_p
 
 import pytest
 
-from common.messages import Resources
-from common.query_messages import Actor
-from common.rest_plan import RUN_TIME_TAG, ConfigChange, NewJob, NewNodes, NodeDrain, NodeRemoval, PlanOrder, PlanView
-from partition_worker import planning
-from partition_worker.engine.administration import NotDone
-from partition_worker.engine.partition import Partition
-from partition_worker.plan_views import build_plan_view
-from partition_worker.planning import play, read_run_time
 from tests.builders import PARTITION, apps, asks, config, nodes, released
 from tests.trial import START_S
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.messages.query_messages import Actor
+from yunishard.common.rest.plan import (
+    RUN_TIME_TAG,
+    ConfigChange,
+    NewJob,
+    NewNodes,
+    NodeDrain,
+    NodeRemoval,
+    PlanOrder,
+    PlanView,
+)
+from yunishard.partition_worker import planning
+from yunishard.partition_worker.engine.administration import NotDone
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.plan_views import build_plan_view
+from yunishard.partition_worker.planning import play, read_run_time
 
 QUEUES = "root.a max=memory:40 submitacl=alice,bob; root.b submitacl=bob"
 RUNS_2M = f"tag.{RUN_TIME_TAG}=2m"

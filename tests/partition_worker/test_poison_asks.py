@@ -4,18 +4,24 @@ from collections.abc import Hashable, Mapping
 
 import pytest
 
-from common.messages import Message
-from common.rm_messages import Allocation, AllocationRequest, AllocationResponse, NodeInfo, NodeRequest
-from partition_worker.engine import queue_traversal
-from partition_worker.engine.allocation import AskGroup
-from partition_worker.engine.predicates import results
-from partition_worker.engine.predicates.predicate import NodeView
-from partition_worker.partition_host import PartitionHost
-from partition_worker.worker import Worker
 from tests.attempts import WorkerKilled
 from tests.machines import PARTITION
 from tests.partition_worker.bench import APP, NODES, NOW
 from tests.partition_worker.test_poison_messages import Lives
+from yunishard.common.messages.kinds import Message
+from yunishard.common.messages.rm_messages import (
+    Allocation,
+    AllocationRequest,
+    AllocationResponse,
+    NodeInfo,
+    NodeRequest,
+)
+from yunishard.partition_worker.engine import queue_traversal
+from yunishard.partition_worker.engine.allocation import AskGroup
+from yunishard.partition_worker.engine.predicates import results
+from yunishard.partition_worker.engine.predicates.predicate import NodeView
+from yunishard.partition_worker.partition_host import PartitionHost
+from yunishard.partition_worker.worker import Worker
 
 REASON = f"an attempt to place it ended the worker of partition {PARTITION} 2 times: it was set aside"
 

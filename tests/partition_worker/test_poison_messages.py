@@ -5,12 +5,15 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from common.control_messages import ConfigVote, PrepareConfig, Repeat
-from common.journal_messages import Append, Kept, Step
-from common.messages import Command, Message
-from common.names import BROKER, JOURNAL
-from common.query_messages import Answer, Query
-from common.rm_messages import (
+from tests.attempts import MemoryAttempts, WorkerKilled
+from tests.machines import PARTITION, arrives, config_of, said
+from tests.partition_worker.bench import APP, NODES, NOW, ask
+from tests.partition_worker.start import CONFIGURE
+from yunishard.common.messages.control_messages import ConfigVote, PrepareConfig, Repeat
+from yunishard.common.messages.journal_messages import Append, Kept, Step
+from yunishard.common.messages.kinds import Command, Message
+from yunishard.common.messages.query_messages import Answer, Query
+from yunishard.common.messages.rm_messages import (
     NODE_CREATE,
     NODE_UPDATE,
     UPDATE_ITEMS_MAX,
@@ -26,16 +29,13 @@ from common.rm_messages import (
     SyncDone,
     SyncEnd,
 )
-from common.wire import Incoming, Outgoing, WireError, decode_body, encode_body
-from partition_worker import partition_host, queries, rm_channel
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.state import Effect
-from partition_worker.partition_host import PartitionHost
-from partition_worker.worker import Worker
-from tests.attempts import MemoryAttempts, WorkerKilled
-from tests.machines import PARTITION, arrives, config_of, said
-from tests.partition_worker.bench import APP, NODES, NOW, ask
-from tests.partition_worker.start import CONFIGURE
+from yunishard.common.messages.wire import Incoming, Outgoing, WireError, decode_body, encode_body
+from yunishard.common.names import BROKER, JOURNAL
+from yunishard.partition_worker import partition_host, queries, rm_channel
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.state import Effect
+from yunishard.partition_worker.partition_host import PartitionHost
+from yunishard.partition_worker.worker import Worker
 
 DEADLY = "deadly"
 """An allocation key, node or application that ends whoever looks at it."""

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.control_messages import Settings
-from common.query_messages import NOT_MODIFIED, TOO_LONG, Actor, Answer, Query
-from common.rm_messages import NodeInfo, NodeRequest
-from common.wire import decode_body
-from partition_worker import queries
-from partition_worker.engine.administration import NotDone
-from partition_worker.partition_host import PartitionHost
-from partition_worker.queries import select_page
 from tests.builders import apps, asks, nodes, released
 from tests.partition_worker.bench import NOW, Bench, ask
 from tests.trial import Trial
+from yunishard.common.messages.control_messages import Settings
+from yunishard.common.messages.query_messages import NOT_MODIFIED, TOO_LONG, Actor, Answer, Query
+from yunishard.common.messages.rm_messages import NodeInfo, NodeRequest
+from yunishard.common.messages.wire import decode_body
+from yunishard.partition_worker import queries
+from yunishard.partition_worker.engine.administration import NotDone
+from yunishard.partition_worker.partition_host import PartitionHost
+from yunishard.partition_worker.queries import select_page
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,13 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from common.control_messages import (
+from tests.invariants import check
+from tests.machines import PARTITION, SESSION, arrives, config_of, said
+from tests.partition_worker.bench import APP, EPOCH, NODES, ask, placed
+from tests.partition_worker.desk import Desk, busy, kinds
+from tests.partition_worker.engine.predicates.plugins import Broken, Rack
+from tests.recorded import snapshot as content_of
+from yunishard.common.messages.control_messages import (
     CommitConfig,
     GroupsFound,
     GroupsWanted,
@@ -18,11 +24,9 @@ from common.control_messages import (
     RetirePartition,
     Settings,
 )
-from common.journal_messages import Append
-from common.names import BROKER, JOURNAL
-from common.node_sort_policies import NODE_SORT_POLICIES, score_bin_packing
-from common.query_messages import Actor, Answer, KillApplication, Query
-from common.rm_messages import (
+from yunishard.common.messages.journal_messages import Append
+from yunishard.common.messages.query_messages import Actor, Answer, KillApplication, Query
+from yunishard.common.messages.rm_messages import (
     EVENTS,
     PREDICATES,
     Ack,
@@ -39,20 +43,16 @@ from common.rm_messages import (
     SyncEnd,
     Verdict,
 )
-from common.wire import decode_body
-from partition_worker import recovery
-from partition_worker.engine.predicates.predicate import TOLERATIONS, Predicate
-from partition_worker.engine.state import Tuning
-from partition_worker.engine.user_resolution import User
-from partition_worker.partition_host import GROUPS
-from partition_worker.recovery import JournalDamaged
-from partition_worker.worker import RESUMED_IN_VAIN_MAX, Worker
-from tests.invariants import check
-from tests.machines import PARTITION, SESSION, arrives, config_of, said
-from tests.partition_worker.bench import APP, EPOCH, NODES, ask, placed
-from tests.partition_worker.desk import Desk, busy, kinds
-from tests.partition_worker.engine.predicates.plugins import Broken, Rack
-from tests.recorded import snapshot as content_of
+from yunishard.common.messages.wire import decode_body
+from yunishard.common.names import BROKER, JOURNAL
+from yunishard.common.node_sort_policies import NODE_SORT_POLICIES, score_bin_packing
+from yunishard.partition_worker import recovery
+from yunishard.partition_worker.engine.predicates.predicate import TOLERATIONS, Predicate
+from yunishard.partition_worker.engine.state import Tuning
+from yunishard.partition_worker.engine.user_resolution import User
+from yunishard.partition_worker.partition_host import GROUPS
+from yunishard.partition_worker.recovery import JournalDamaged
+from yunishard.partition_worker.worker import RESUMED_IN_VAIN_MAX, Worker
 
 
 @pytest.fixture

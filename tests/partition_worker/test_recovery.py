@@ -12,28 +12,28 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from common.control_messages import Hello, Repeat
-from common.journal_messages import TICK, Kept, SessionRecord, SnapshotTaken, Step
-from common.names import PREDICATE_PLUGINS
-from common.rm_messages import NodeRequest
-from common.wire import decode_body, encode_body
-from partition_worker.engine import restoring
-from partition_worker.engine.durable_records import (
+from tests.machines import config_of
+from tests.partition_worker.bench import APP, NODES, NOW
+from tests.partition_worker.journal.hand import found_in, sql
+from tests.partition_worker.start import CONFIGURE, Start, closed
+from yunishard.common.messages.control_messages import Hello, Repeat
+from yunishard.common.messages.journal_messages import TICK, Kept, SessionRecord, SnapshotTaken, Step
+from yunishard.common.messages.rm_messages import NodeRequest
+from yunishard.common.messages.wire import decode_body, encode_body
+from yunishard.common.names import PREDICATE_PLUGINS
+from yunishard.partition_worker.engine import restoring
+from yunishard.partition_worker.engine.durable_records import (
     ApplicationRecord,
     PartitionRecord,
     Record,
     ReportRecord,
     StatusRecord,
 )
-from partition_worker.engine.predicates.predicate import NodeView, Predicate
-from partition_worker.journal.database import FORMAT
-from partition_worker.journal.protocol import Fenced
-from partition_worker.journal.sqlite_journal import SqliteJournal
-from partition_worker.service import PluginError, StartedWorker, load_plugins
-from tests.machines import config_of
-from tests.partition_worker.bench import APP, NODES, NOW
-from tests.partition_worker.journal.hand import found_in, sql
-from tests.partition_worker.start import CONFIGURE, Start, closed
+from yunishard.partition_worker.engine.predicates.predicate import NodeView, Predicate
+from yunishard.partition_worker.journal.database import FORMAT
+from yunishard.partition_worker.journal.protocol import Fenced
+from yunishard.partition_worker.journal.sqlite_journal import SqliteJournal
+from yunishard.partition_worker.service import PluginError, StartedWorker, load_plugins
 
 
 def hello_of(start: StartedWorker) -> Hello:
@@ -292,7 +292,7 @@ def test_the_example_of_the_documentation_is_a_predicate() -> None:
 @pytest.mark.processes
 def test_a_worker_without_its_plug_in_does_not_start_and_says_why() -> None:
     where = ("--broker", "ipc:///nowhere")
-    command = [sys.executable, "-P", "-m", "partition_worker", *where, "--predicates", "racks"]
+    command = [sys.executable, "-P", "-m", "yunishard.partition_worker", *where, "--predicates", "racks"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     line = (
         "partition_worker: predicates: no plug-in 'racks' is installed (entry point yunishard.predicates); there are: "

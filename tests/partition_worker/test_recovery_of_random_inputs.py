@@ -5,7 +5,13 @@ from collections.abc import Callable
 
 import pytest
 
-from common.control_messages import (
+from tests.builders import config
+from tests.invariants import check
+from tests.machines import SESSION, arrives, said
+from tests.partition_worker.desk import Desk
+from tests.partition_worker.test_recovered_state import state_of
+from tests.properties.workload import LEAVES, NODE_ACTS, QUEUE_ACTIONS, TREES, Livelier
+from yunishard.common.messages.control_messages import (
     AbortConfig,
     CommitConfig,
     GroupsFound,
@@ -14,9 +20,9 @@ from common.control_messages import (
     Repeat,
     Settings,
 )
-from common.messages import Message
-from common.query_messages import Actor, ChangeNode, ChangeQueue, KillApplication, MoveApplication
-from common.rm_messages import (
+from yunishard.common.messages.kinds import Message
+from yunishard.common.messages.query_messages import Actor, ChangeNode, ChangeQueue, KillApplication, MoveApplication
+from yunishard.common.messages.rm_messages import (
     EVENTS,
     PREDICATES,
     Ack,
@@ -28,14 +34,8 @@ from common.rm_messages import (
     SyncEnd,
     Verdict,
 )
-from common.wire import Outgoing
-from partition_worker.partition_host import GROUPS
-from tests.builders import config
-from tests.invariants import check
-from tests.machines import SESSION, arrives, said
-from tests.partition_worker.desk import Desk
-from tests.partition_worker.test_recovered_state import state_of
-from tests.properties.workload import LEAVES, NODE_ACTS, QUEUE_ACTIONS, TREES, Livelier
+from yunishard.common.messages.wire import Outgoing
+from yunishard.partition_worker.partition_host import GROUPS
 
 ADMIN = Actor(user="op", scheduler_admin=True)
 INPUTS = 100

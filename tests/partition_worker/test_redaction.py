@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from common.acl import Acl
-from common.query_messages import Actor, Query
-from partition_worker import queries
-from partition_worker.engine.durable_records import PreemptionRecord, VictimRecord
-from partition_worker.engine.user_resolution import User
-from partition_worker.redaction import Right, Visibility, redact_node, redact_queue
 from tests.builders import apps, asks, foreign, nodes
 from tests.trial import Trial
+from yunishard.common.config.acl import Acl
+from yunishard.common.messages.query_messages import Actor, Query
+from yunishard.partition_worker import queries
+from yunishard.partition_worker.engine.durable_records import PreemptionRecord, VictimRecord
+from yunishard.partition_worker.engine.user_resolution import User
+from yunishard.partition_worker.redaction import Right, Visibility, redact_node, redact_queue
 
 SUBMITTER = Actor(user="sue")
 """May submit below root.p."""

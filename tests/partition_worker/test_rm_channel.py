@@ -1,7 +1,7 @@
 """Effects become as few messages as keep the order."""
 
-from common.control_messages import GroupsWanted
-from common.rm_messages import (
+from yunishard.common.messages.control_messages import GroupsWanted
+from yunishard.common.messages.rm_messages import (
     AcceptedApplication,
     AcceptedNode,
     Allocation,
@@ -18,8 +18,8 @@ from common.rm_messages import (
     UpdateContainerSchedulingState,
     UpdatedApplication,
 )
-from partition_worker import rm_channel
-from partition_worker.engine.state import Effect, LogLine, Part
+from yunishard.partition_worker import rm_channel
+from yunishard.partition_worker.engine.state import Effect, LogLine, Part
 
 NODE, NO_NODE = AcceptedNode(node_id="n1"), RejectedNode(node_id="n2", reason="no")
 APP, NO_APP = AcceptedApplication(application_id="a"), RejectedApplication(application_id="b", reason="no")

@@ -15,24 +15,24 @@ import pytest
 import zmq
 
 from benchmarks.recovery import Shape, write_journal
-from common.config.validation import load
-from common.control_messages import CommitConfig, Grant, Hello, PartitionRemoved, PrepareConfig
-from common.messages import Header, Message
-from common.names import WORKER_PREFIX
-from common.query_messages import Answer, Query
-from common.rm_messages import (
+from tests.machines import PARTITION, RM, SESSION, header
+from yunishard.common.config.validation import load
+from yunishard.common.messages.control_messages import CommitConfig, Grant, Hello, PartitionRemoved, PrepareConfig
+from yunishard.common.messages.kinds import Header, Message
+from yunishard.common.messages.query_messages import Answer, Query
+from yunishard.common.messages.rm_messages import (
     AddApplicationRequest,
     ApplicationRequest,
     ApplicationResponse,
     Heartbeat,
     UserGroupInformation,
 )
-from common.settings import Settings, encode_settings
-from common.wire import decode_body, decode_header, encode_body, encode_frames
-from partition_worker.group_lookup import look_up_groups
-from partition_worker.journal.files import Files
-from partition_worker.journal.sqlite_journal import SqliteJournal
-from tests.machines import PARTITION, RM, SESSION, header
+from yunishard.common.messages.wire import decode_body, decode_header, encode_body, encode_frames
+from yunishard.common.names import WORKER_PREFIX
+from yunishard.common.settings import Settings, encode_settings
+from yunishard.partition_worker.group_lookup import look_up_groups
+from yunishard.partition_worker.journal.files import Files
+from yunishard.partition_worker.journal.sqlite_journal import SqliteJournal
 
 pytestmark = pytest.mark.processes
 

@@ -1,11 +1,11 @@
 """A partition begins with its simulated nodes, without a word to the RM, and a full report of the RM leaves them."""
 
-from common.rm_messages import Heartbeat, NodeRequest, SyncBegin, SyncDone, SyncEnd
-from common.settings import Settings, replace_settings
-from partition_worker.service import make_worker
 from tests.machines import PARTITION, said
 from tests.partition_worker.bench import APP, EPOCH, NODES, ask, placed
 from tests.partition_worker.desk import Desk
+from yunishard.common.messages.rm_messages import Heartbeat, NodeRequest, SyncBegin, SyncDone, SyncEnd
+from yunishard.common.settings import Settings, replace_settings
+from yunishard.partition_worker.service import make_worker
 
 SIMULATED = replace_settings(Settings(), {"simulated_nodes": 3, "node_resources": "vcore=2,memory=1Gi"})
 

@@ -4,18 +4,24 @@ import json
 
 import pytest
 
-from common.control_messages import CommitConfig, Pause, PrepareConfig, Settings
-from common.journal_messages import Kept, NotKept
-from common.messages import Message
-from common.names import BROKER, JOURNAL
-from common.query_messages import Answer, Query
-from common.rm_messages import STATE_DUMP, STATE_DUMP_BYTES_MAX, Refused, StateDumpAnswered, StateDumpAsked
-from common.wire import NEVER, Incoming, Outgoing
-from partition_worker.partition_host import PartitionHost
-from partition_worker.queries import STATE_DUMP_MAX_S, STATE_DUMPS_MAX
-from partition_worker.worker import Worker
 from tests.machines import PARTITION, SESSION, arrives, config_of, said
 from tests.partition_worker.bench import EPOCH, NOW, Bench
+from yunishard.common.messages.control_messages import CommitConfig, Pause, PrepareConfig, Settings
+from yunishard.common.messages.journal_messages import Kept, NotKept
+from yunishard.common.messages.kinds import Message
+from yunishard.common.messages.query_messages import Answer, Query
+from yunishard.common.messages.rm_messages import (
+    STATE_DUMP,
+    STATE_DUMP_BYTES_MAX,
+    Refused,
+    StateDumpAnswered,
+    StateDumpAsked,
+)
+from yunishard.common.messages.wire import NEVER, Incoming, Outgoing
+from yunishard.common.names import BROKER, JOURNAL
+from yunishard.partition_worker.partition_host import PartitionHost
+from yunishard.partition_worker.queries import STATE_DUMP_MAX_S, STATE_DUMPS_MAX
+from yunishard.partition_worker.worker import Worker
 
 ASKED = StateDumpAsked(question=1, deadline_milli_seconds=2000)
 TEXT = '{"pods": 12, "watching": {"since": [1, 2]}}'

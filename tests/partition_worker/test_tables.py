@@ -5,14 +5,14 @@ from typing import cast
 
 import pytest
 
-from common.query_messages import Actor, Answer, Query
-from common.rest_views import Cell
-from common.table_definitions import TABLES, TableName
-from partition_worker import queries, tables
-from partition_worker.tables import _BUILDERS, _sort
 from tests.builders import apps, asks, foreign, nodes, released
 from tests.partition_worker.test_redaction import acl
 from tests.trial import START_S, Trial
+from yunishard.common.messages.query_messages import Actor, Answer, Query
+from yunishard.common.rest.table_definitions import TABLES, TableName
+from yunishard.common.rest.views import Cell
+from yunishard.partition_worker import queries, tables
+from yunishard.partition_worker.tables import _BUILDERS, _sort
 
 ADMINISTRATOR = Actor(user="al")
 """Administers root.p.a."""

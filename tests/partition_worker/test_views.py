@@ -6,9 +6,13 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from common.config.validation import load
-from common.query_messages import Query
-from common.rest_views import (
+from tests.builders import apps, asks, foreign, nodes, released
+from tests.partition_worker.engine.preemption.clusters import cluster, question
+from tests.trial import START_S, Trial
+from yunishard.common.config.validation import load
+from yunishard.common.messages.query_messages import Query
+from yunishard.common.messages.rm_messages import NODE_DRAIN, NODE_UPDATE
+from yunishard.common.rest.views import (
     NEVER_MS,
     PRIORITY_NONE,
     AllocationView,
@@ -22,15 +26,11 @@ from common.rest_views import (
     UserView,
     encode_view,
 )
-from common.rm_messages import NODE_DRAIN, NODE_UPDATE
-from partition_worker import queries, redaction, views
-from partition_worker.engine import ledger
-from partition_worker.engine.application import TaskGroup
-from partition_worker.engine.nodes.node_index import Reservation
-from partition_worker.engine.partition import Partition
-from tests.builders import apps, asks, foreign, nodes, released
-from tests.partition_worker.engine.preemption.clusters import cluster, question
-from tests.trial import START_S, Trial
+from yunishard.partition_worker import queries, redaction, views
+from yunishard.partition_worker.engine import ledger
+from yunishard.partition_worker.engine.application import TaskGroup
+from yunishard.partition_worker.engine.nodes.node_index import Reservation
+from yunishard.partition_worker.engine.partition import Partition
 
 START_NS = int(START_S) * 10**9
 

@@ -4,10 +4,10 @@ from functools import partial
 
 import pytest
 
-from common.rm_messages import NODE_DECOMMISSION, Allocation
-from partition_worker.engine.partition import Partition
-from partition_worker.virtual_time import QUIET_S, Eviction, Submission, Task, VirtualTime, task_name
 from tests.builders import PARTITION, apps, ask, asks, config, nodes
+from yunishard.common.messages.rm_messages import NODE_DECOMMISSION, Allocation
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.virtual_time import QUIET_S, Eviction, Submission, Task, VirtualTime, task_name
 
 START_S = 1_000_000_000.0
 

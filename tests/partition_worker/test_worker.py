@@ -2,9 +2,11 @@ import json
 
 import pytest
 
-from common import session
-from common.config.validation import load
-from common.control_messages import (
+from tests.machines import PARTITION, arrives, config_of, header, said, sent
+from tests.partition_worker.bench import APP, EPOCH, NEXT, NODES, NOW, Bench, ask, news, placed
+from yunishard.common.config.validation import load
+from yunishard.common.messages import session
+from yunishard.common.messages.control_messages import (
     AbortConfig,
     CommitConfig,
     ConfigVote,
@@ -14,9 +16,8 @@ from common.control_messages import (
     PrepareConfig,
     Repeat,
 )
-from common.names import BROKER
-from common.query_messages import Answer, Query
-from common.rm_messages import (
+from yunishard.common.messages.query_messages import Answer, Query
+from yunishard.common.messages.rm_messages import (
     NODE_DRAIN,
     RELEASES_IGNORED_MAX,
     AcceptedApplication,
@@ -34,12 +35,11 @@ from common.rm_messages import (
     RejectedNode,
     ReleasesIgnored,
 )
-from common.wire import NEVER, Incoming, decode_body
-from partition_worker import rm_channel
-from partition_worker.partition_host import GROUPS, IGNORED_WARNING_S, PartitionHost
-from partition_worker.worker import BUDGET_DECISIONS, Worker
-from tests.machines import PARTITION, arrives, config_of, header, said, sent
-from tests.partition_worker.bench import APP, EPOCH, NEXT, NODES, NOW, Bench, ask, news, placed
+from yunishard.common.messages.wire import NEVER, Incoming, decode_body
+from yunishard.common.names import BROKER
+from yunishard.partition_worker import rm_channel
+from yunishard.partition_worker.partition_host import GROUPS, IGNORED_WARNING_S, PartitionHost
+from yunishard.partition_worker.worker import BUDGET_DECISIONS, Worker
 
 # Releases -----------------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,8 @@
 """Another configuration of a partition that runs, settings, and a partition that is no longer configured."""
 
-from common.control_messages import (
+from tests.machines import ONE_QUEUE, PARTITION, config_of, said, sent
+from tests.partition_worker.bench import EPOCH, NEXT, NODES, Bench, ask, placed
+from yunishard.common.messages.control_messages import (
     AbortConfig,
     CommitConfig,
     ConfigVote,
@@ -10,10 +12,8 @@ from common.control_messages import (
     RetirePartition,
     Settings,
 )
-from common.names import BROKER
-from common.rm_messages import Ack, ApplicationResponse
-from tests.machines import ONE_QUEUE, PARTITION, config_of, said, sent
-from tests.partition_worker.bench import EPOCH, NEXT, NODES, Bench, ask, placed
+from yunishard.common.messages.rm_messages import Ack, ApplicationResponse
+from yunishard.common.names import BROKER
 
 MORE = ONE_QUEUE.replace("{name: batch}", "{name: batch}, {name: more}")
 BAD_RULES = MORE.replace("queues: [{name: root", "placementrules: [{name: magic}]\n    queues: [{name: root")

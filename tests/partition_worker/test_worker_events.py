@@ -2,10 +2,10 @@
 
 import json
 
-from common.control_messages import Settings
-from common.query_messages import Answer, Query
 from tests.machines import said
 from tests.partition_worker.bench import NEXT, Bench, ask
+from yunishard.common.messages.control_messages import Settings
+from yunishard.common.messages.query_messages import Answer, Query
 
 TRACKING = "event.trackingEnabled"
 CAPACITY = "event.ringBufferCapacity"

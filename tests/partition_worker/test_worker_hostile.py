@@ -2,11 +2,12 @@
 
 import pytest
 
-from common.config.validation import load
-from common.control_messages import CommitConfig, ConfigVote, PrepareConfig
-from common.names import BROKER
-from common.query_messages import Answer, Query
-from common.rm_messages import (
+from tests.machines import PARTITION, header, said
+from tests.partition_worker.bench import APP, NOW, Bench, ask, placed
+from yunishard.common.config.validation import load
+from yunishard.common.messages.control_messages import CommitConfig, ConfigVote, PrepareConfig
+from yunishard.common.messages.query_messages import Answer, Query
+from yunishard.common.messages.rm_messages import (
     AddApplicationRequest,
     Allocation,
     AllocationRequest,
@@ -16,9 +17,8 @@ from common.rm_messages import (
     NodeRequest,
     UserGroupInformation,
 )
-from common.wire import Incoming, decode_body
-from tests.machines import PARTITION, header, said
-from tests.partition_worker.bench import APP, NOW, Bench, ask, placed
+from yunishard.common.messages.wire import Incoming, decode_body
+from yunishard.common.names import BROKER
 
 
 @pytest.mark.parametrize("policy", ["fair", "binpacking"])

@@ -2,10 +2,12 @@
 
 import pytest
 
-from common.control_messages import Settings
-from common.messages import Message
-from common.names import BROKER
-from common.rm_messages import (
+from tests.machines import PARTITION, arrives, said
+from tests.partition_worker.bench import APP, EPOCH, NODES, NOW, Bench, ask, placed
+from tests.partition_worker.engine.predicates.plugins import Broken
+from yunishard.common.messages.control_messages import Settings
+from yunishard.common.messages.kinds import Message
+from yunishard.common.messages.rm_messages import (
     PREDICATES,
     PREEMPTION_PREDICATES,
     NodeInfo,
@@ -15,11 +17,9 @@ from common.rm_messages import (
     Refused,
     Verdict,
 )
-from partition_worker.partition_host import PartitionHost
-from partition_worker.worker import Worker
-from tests.machines import PARTITION, arrives, said
-from tests.partition_worker.bench import APP, EPOCH, NODES, NOW, Bench, ask, placed
-from tests.partition_worker.engine.predicates.plugins import Broken
+from yunishard.common.names import BROKER
+from yunishard.partition_worker.partition_host import PartitionHost
+from yunishard.partition_worker.worker import Worker
 
 YES = Verdict(allocation_key="k", node_id="n1", allocate=True)
 

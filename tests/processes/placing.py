@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from common.rm_messages import AllocationResponse
-from yunishard.client import ResourceManager
-from yunishard.items import application, ask, node
+from yunishard.common.messages.rm_messages import AllocationResponse
+from yunishard.sdk.client import ResourceManager
+from yunishard.sdk.items import application, ask, node
 
 QUEUES: Final = "partitions: [{name: default, queues: [{name: root, submitacl: '*', queues: [{name: batch}]}]}]"
 ASKS: Final = 20

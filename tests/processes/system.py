@@ -29,7 +29,7 @@ class System:
         assert not lost, f"{[before[number] for number in lost]} died\n{self.up.errors[-4000:]}"
 
 
-MAIN = "import sys; from yunishard.cli import main; sys.exit(main())"
+MAIN = "import sys; from yunishard.cli.main import main; sys.exit(main())"
 """The program of a command in a process of its own."""
 
 

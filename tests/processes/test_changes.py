@@ -10,9 +10,9 @@ import pytest
 from tests.deploy.system import eventually
 from tests.processes.system import System
 from tests.processes.test_commands import lines_of, read, run
-from yunishard.blocking import BlockingResourceManager
-from yunishard.exceptions import SessionLost
-from yunishard.items import application, ask, node
+from yunishard.sdk.blocking import BlockingResourceManager
+from yunishard.sdk.exceptions import SessionLost
+from yunishard.sdk.items import application, ask, node
 
 pytestmark = pytest.mark.processes
 

@@ -12,8 +12,8 @@ import pytest
 
 from tests.deploy.system import eventually
 from tests.processes.system import MAIN, System, run
-from yunishard.blocking import BlockingResourceManager
-from yunishard.items import application, ask, node
+from yunishard.sdk.blocking import BlockingResourceManager
+from yunishard.sdk.items import application, ask, node
 
 pytestmark = pytest.mark.processes
 

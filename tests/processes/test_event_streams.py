@@ -14,8 +14,8 @@ import pytest
 
 from tests.deploy.system import FREE_PORTS, up
 from tests.processes.system import System
-from yunishard.client import ResourceManager
-from yunishard.items import application, ask, node
+from yunishard.sdk.client import ResourceManager
+from yunishard.sdk.items import application, ask, node
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 

@@ -15,8 +15,8 @@ import pytest
 from tests.deploy.system import FREE_PORTS, eventually, up
 from tests.processes.peer import CONFIG, Peer, connected
 from tests.processes.system import System
-from yunishard.blocking import BlockingResourceManager
-from yunishard.items import node
+from yunishard.sdk.blocking import BlockingResourceManager
+from yunishard.sdk.items import node
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 

@@ -19,12 +19,12 @@ from pathlib import Path
 import grpc
 import pytest
 
-from rmproxy.si import scheduler_pb2
-from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 from tests.deploy.system import FREE_PORTS, Up, eventually, gone, up
-from yunishard.blocking import BlockingResourceManager
-from yunishard.exceptions import ConfigurationRefused, RegistrationRefused
-from yunishard.items import application, ask, node
+from yunishard.rmproxy.si import scheduler_pb2
+from yunishard.rmproxy.si.scheduler_pb2_grpc import SchedulerStub
+from yunishard.sdk.blocking import BlockingResourceManager
+from yunishard.sdk.exceptions import ConfigurationRefused, RegistrationRefused
+from yunishard.sdk.items import application, ask, node
 
 pytestmark = pytest.mark.processes
 

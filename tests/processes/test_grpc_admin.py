@@ -3,13 +3,13 @@
 import grpc
 import pytest
 
-from rmproxy.admin import admin_pb2 as admin
-from rmproxy.admin.admin_pb2_grpc import AdminStub
-from rmproxy.si import scheduler_pb2 as pb
-from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 from tests.processes.peer import CONFIG, QUEUES
 from tests.processes.system import System
 from tests.processes.test_hostile_grpc import PARTITION, RM, Code, node, play, registered
+from yunishard.rmproxy.admin import admin_pb2 as admin
+from yunishard.rmproxy.admin.admin_pb2_grpc import AdminStub
+from yunishard.rmproxy.si import scheduler_pb2 as pb
+from yunishard.rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 
 pytestmark = pytest.mark.processes
 

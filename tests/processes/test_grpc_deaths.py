@@ -7,13 +7,13 @@ import signal
 import grpc
 import pytest
 
-from rmproxy.si import scheduler_pb2 as pb
-from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 from tests.deploy.system import eventually, gone
 from tests.processes.peer import CONFIG
 from tests.processes.placing import allocations
 from tests.processes.system import System
 from tests.processes.test_hostile_grpc import BOUND, PARTITION, RM, Client, ask, play, registered
+from yunishard.rmproxy.si import scheduler_pb2 as pb
+from yunishard.rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 
 pytestmark = pytest.mark.processes
 

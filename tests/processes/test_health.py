@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from common.process_health import MEMORY_FRACTION
 from tests.deploy.system import FREE_PORTS, Up, up
-from yunishard.blocking import BlockingResourceManager
+from yunishard.common.process.health import MEMORY_FRACTION
+from yunishard.sdk.blocking import BlockingResourceManager
 
 pytestmark = pytest.mark.processes
 

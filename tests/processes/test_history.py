@@ -15,9 +15,9 @@ from tests.deploy.system import FREE_PORTS, eventually, up
 from tests.processes.system import System
 from tests.webservice.history.accounts import MINUTE, portion, sample, usage
 from tests.webservice.history.backends import SqliteBackend, write
-from yunishard.blocking import BlockingResourceManager
-from yunishard.cli import main
-from yunishard.items import application, ask, node, release
+from yunishard.cli.main import main
+from yunishard.sdk.blocking import BlockingResourceManager
+from yunishard.sdk.items import application, ask, node, release
 
 pytestmark = pytest.mark.processes
 

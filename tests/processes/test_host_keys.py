@@ -9,11 +9,11 @@ import httpx
 import psycopg
 import pytest
 
-from common.curve_keys import fingerprint, read_public
 from tests import postgres
 from tests.deploy.system import FREE_PORTS, WAIT_MAX_S, Up, free_ports, up
 from yunishard import AllocationResponse, ResourceManager, application, ask, connect, node
-from yunishard.cli import main
+from yunishard.cli.main import main
+from yunishard.common.transport.curve_keys import fingerprint, read_public
 
 pytestmark = pytest.mark.processes
 

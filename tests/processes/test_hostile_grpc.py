@@ -10,10 +10,10 @@ from typing import Final
 import grpc
 import pytest
 
-from rmproxy.si import scheduler_pb2 as pb
-from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 from tests.processes.peer import CONFIG
 from tests.processes.system import System
+from yunishard.rmproxy.si import scheduler_pb2 as pb
+from yunishard.rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 
 pytestmark = pytest.mark.processes
 

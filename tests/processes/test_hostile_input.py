@@ -8,9 +8,9 @@ from typing import Any, Final
 import msgpack
 import pytest
 
-from common.wire import BODY_BYTES_MAX, HEADER_BYTES_MAX
 from tests.processes.peer import CONFIG, QUEUES, Peer, connected
 from tests.processes.system import System
+from yunishard.common.messages.wire import BODY_BYTES_MAX, HEADER_BYTES_MAX
 
 pytestmark = pytest.mark.processes
 

@@ -14,13 +14,13 @@ from typing import Final
 import psycopg
 import pytest
 
-from common.curve_keys import ALLOWED
 from tests import postgres
 from tests.common.test_cluster_port import Hosts
 from tests.deploy.system import FREE_PORTS, Up, free_ports, up
 from tests.processes.test_live_configuration import MORE, ONE, Web
-from yunishard.blocking import BlockingResourceManager
-from yunishard.items import application, ask, node, release
+from yunishard.common.transport.curve_keys import ALLOWED
+from yunishard.sdk.blocking import BlockingResourceManager
+from yunishard.sdk.items import application, ask, node, release
 
 pytestmark = pytest.mark.processes
 

@@ -15,15 +15,15 @@ from pathlib import Path
 import grpc
 import pytest
 
-from common.curve_keys import fingerprint, read_pair, read_public
-from rmproxy.si import scheduler_pb2 as pb
-from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 from tests.deploy.system import FREE_PORTS, WAIT_MAX_S, Up, eventually, up
 from tests.processes.peer import CONFIG
-from yunishard.blocking import BlockingResourceManager
-from yunishard.cli import main
-from yunishard.exceptions import KeyRefused, RegistrationRefused, SessionLost
-from yunishard.items import node
+from yunishard.cli.main import main
+from yunishard.common.transport.curve_keys import fingerprint, read_pair, read_public
+from yunishard.rmproxy.si import scheduler_pb2 as pb
+from yunishard.rmproxy.si.scheduler_pb2_grpc import SchedulerStub
+from yunishard.sdk.blocking import BlockingResourceManager
+from yunishard.sdk.exceptions import KeyRefused, RegistrationRefused, SessionLost
+from yunishard.sdk.items import node
 
 pytestmark = pytest.mark.processes
 
@@ -184,7 +184,7 @@ def test_configurations_and_tags_are_not_in_the_log_at_info(tmp_path: Path) -> N
 
 
 def test_our_own_processes_do_not_meet_where_others_could_come_too() -> None:
-    command = (sys.executable, "-P", "-m", "broker", "--broker", "tcp://127.0.0.1:0")
+    command = (sys.executable, "-P", "-m", "yunishard.broker", "--broker", "tcp://127.0.0.1:0")
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert done.stderr == (

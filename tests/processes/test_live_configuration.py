@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from common.config.model import compute_checksum
 from tests.deploy.system import FREE_PORTS, Up, eventually, up
-from yunishard.blocking import BlockingResourceManager
+from yunishard.common.config.model import compute_checksum
+from yunishard.sdk.blocking import BlockingResourceManager
 
 pytestmark = pytest.mark.processes
 

@@ -14,12 +14,12 @@ from typing import Final
 
 import pytest
 
-from common.rm_messages import AllocationResponse, PartitionRestarted
 from tests.deploy.system import FREE_PORTS, Up, eventually, gone, up
 from tests.processes.placing import QUEUES, allocations
-from yunishard.client import ResourceManager
-from yunishard.exceptions import SessionLost
-from yunishard.items import application, ask, node
+from yunishard.common.messages.rm_messages import AllocationResponse, PartitionRestarted
+from yunishard.sdk.client import ResourceManager
+from yunishard.sdk.exceptions import SessionLost
+from yunishard.sdk.items import application, ask, node
 
 pytestmark = pytest.mark.processes
 

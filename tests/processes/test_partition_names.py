@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from common.rm_messages import AllocationResponse
 from tests.deploy.system import FREE_PORTS, free_ports, up
-from yunishard.cli import main
-from yunishard.client import ResourceManager
-from yunishard.items import application, ask, node
+from yunishard.cli.main import main
+from yunishard.common.messages.rm_messages import AllocationResponse
+from yunishard.sdk.client import ResourceManager
+from yunishard.sdk.items import application, ask, node
 
 pytestmark = pytest.mark.processes
 

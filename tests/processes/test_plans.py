@@ -6,11 +6,11 @@ from typing import Final, NamedTuple
 import msgspec
 import pytest
 
-from common.rest_plan import PlanView
 from tests.deploy.system import FREE_PORTS, eventually, up
 from yunishard import BlockingResourceManager, application, ask, node
-from yunishard.cli import main
-from yunishard.commands.rest import Rest
+from yunishard.cli.commands.rest import Rest
+from yunishard.cli.main import main
+from yunishard.common.rest.plan import PlanView
 
 pytestmark = pytest.mark.processes
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from common.names import PREDICATE_PLUGINS
-from common.rm_messages import AllocationResponse, Refused
 from tests.deploy.system import FREE_PORTS, Up, up
 from tests.processes.placing import QUEUES
-from yunishard.client import ResourceManager
-from yunishard.items import application, ask, node
+from yunishard.common.messages.rm_messages import AllocationResponse, Refused
+from yunishard.common.names import PREDICATE_PLUGINS
+from yunishard.sdk.client import ResourceManager
+from yunishard.sdk.items import application, ask, node
 
 pytestmark = pytest.mark.processes
 

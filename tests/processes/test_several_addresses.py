@@ -12,15 +12,15 @@ from pathlib import Path
 import grpc
 import pytest
 
-from common.rm_messages import Allocation
-from rmproxy.si import scheduler_pb2 as pb
-from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 from tests.deploy.system import FREE_PORTS, WAIT_MAX_S, Up, eventually, gone, up
 from tests.processes.placing import ASKS, QUEUES, allocations, placing
 from tests.processes.test_hostile_grpc import CONFIG, RM, Client
 from tests.processes.test_hostile_grpc import ask as grpc_ask
 from tests.processes.test_several_front_ends import PORTS, SHORT, FrontEnd, report, started
 from yunishard import BlockingResourceManager, Callbacks, application, ask, node
+from yunishard.common.messages.rm_messages import Allocation
+from yunishard.rmproxy.si import scheduler_pb2 as pb
+from yunishard.rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 
 pytestmark = pytest.mark.processes
 

@@ -17,15 +17,15 @@ import grpc
 import pytest
 import zmq
 
-from broker.leases import FRONT_ENDS_MAX
-from common.messages import Header
-from common.rm_messages import Heartbeat
-from common.wire import decode_body, encode_body, encode_frames
-from rmproxy.si import scheduler_pb2 as pb
-from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 from tests.deploy.system import FREE_PORTS, Up, eventually, gone, up
 from tests.processes.placing import ASKS, Asker, allocations, placing
 from tests.processes.test_hostile_grpc import CONFIG, RM, Client, play
+from yunishard.broker.leases import FRONT_ENDS_MAX
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.rm_messages import Heartbeat
+from yunishard.common.messages.wire import decode_body, encode_body, encode_frames
+from yunishard.rmproxy.si import scheduler_pb2 as pb
+from yunishard.rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 
 pytestmark = pytest.mark.processes
 
@@ -90,7 +90,7 @@ class FrontEnd:
     """A proxy or web service that is started by hand."""
 
     def __init__(self, system: Up, role: str, *options: str) -> None:
-        self._command = [sys.executable, "-P", "-m", role, *options, *of_system(system)]
+        self._command = [sys.executable, "-P", "-m", f"yunishard.{role}", *options, *of_system(system)]
         self.start()
 
     def start(self) -> None:
@@ -213,7 +213,7 @@ def test_a_second_process_of_one_name_ends_and_the_first_goes_on(tmp_path: Path)
         endpoints = system.announced()
         before = connections(system)
         for role in ("rmproxy", "webservice"):
-            command = [sys.executable, "-P", "-m", role, "--instance", "1", *of_system(system)]
+            command = [sys.executable, "-P", "-m", f"yunishard.{role}", "--instance", "1", *of_system(system)]
             ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
             assert (ended.returncode, ended.stderr) == (
                 2,
@@ -239,7 +239,7 @@ def test_a_process_too_many_ends_with_the_reason(tmp_path: Path) -> None:
             dealer.send_multipart(encode_frames(Header(kind="Heartbeat"), encode_body(Heartbeat())))
             assert decode_body(Heartbeat, dealer.recv_multipart()[2]).incarnation
         for role in ("rmproxy", "webservice"):
-            command = [sys.executable, "-P", "-m", role, *options, *PORTS[role]]
+            command = [sys.executable, "-P", "-m", f"yunishard.{role}", *options, *PORTS[role]]
             ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
             reason = "64 proxies and web services are connected already: stop one of them first"
             assert (ended.returncode, ended.stderr) == (2, f"{role}: {reason}\n")

@@ -8,10 +8,10 @@ from typing import Final
 
 import pytest
 
-from common.process import IGNORED
 from tests.deploy.system import FREE_PORTS, Up, eventually, gone, up
 from tests.processes.system import System
 from tests.processes.test_hostile_grpc import play, registered
+from yunishard.common.process.main import IGNORED
 
 pytestmark = pytest.mark.processes
 

@@ -14,13 +14,13 @@ from pathlib import Path
 import grpc
 import pytest
 
-from rmproxy.si import scheduler_pb2 as pb
-from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 from tests.deploy.system import FREE_PORTS, Up, eventually, up
 from tests.processes.system import System
 from tests.processes.test_hostile_grpc import CONFIG, RM, Client, app, play
 from tests.processes.test_hostile_grpc import ask as grpc_ask
 from yunishard import AllocationResponse, ResourceManager, application, ask, connect
+from yunishard.rmproxy.si import scheduler_pb2 as pb
+from yunishard.rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 
 pytestmark = pytest.mark.processes
 
@@ -91,7 +91,7 @@ def test_an_rm_over_grpc_needs_no_nodes_either(simulated: System) -> None:
 
 
 def fakes(running: Up) -> list[str]:
-    return [command for command in running.children.values() if "yunishard.fake_rm" in command]
+    return [command for command in running.children.values() if "-m workloads.fake_rm" in command]
 
 
 def test_a_fake_rm_plays_applications_through_a_failure_and_leaves_at_ctrl_c(system: System, tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_fake_rm_plays_applications_through_a_failure_and_leaves_at_ctrl_c(sys
     eventually(lambda: read(system, "partitions") == [])
 
 
-MAIN = "import sys; from yunishard.cli import main; sys.exit(main())"
+MAIN = "import sys; from yunishard.cli.main import main; sys.exit(main())"
 
 
 def over(system: System) -> int:

@@ -6,7 +6,7 @@ import urllib.request
 import pytest
 
 from tests.processes.system import System
-from yunishard.blocking import BlockingResourceManager
+from yunishard.sdk.blocking import BlockingResourceManager
 
 pytestmark = pytest.mark.processes
 

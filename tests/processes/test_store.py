@@ -13,13 +13,13 @@ from typing import Final
 import psycopg
 import pytest
 
-from common.postgres import convert
 from tests import postgres
 from tests.deploy.certificates import self_signed
 from tests.deploy.system import FREE_PORTS, Up, up
 from tests.processes.placing import ASKS, QUEUES, allocations, placing
 from tests.store.tls import TlsFront
-from yunishard.cli import main
+from yunishard.cli.main import main
+from yunishard.common.postgres.connection import convert
 
 pytestmark = pytest.mark.processes
 

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from common.rm_messages import Allocation, AllocationRelease, UpdatedApplication
 from tests.processes.system import System
-from yunishard.client import ResourceManager
-from yunishard.items import Callbacks, application, ask, node, release
+from yunishard.common.messages.rm_messages import Allocation, AllocationRelease, UpdatedApplication
+from yunishard.sdk.client import ResourceManager
+from yunishard.sdk.items import Callbacks, application, ask, node, release
 
 pytestmark = pytest.mark.processes
 

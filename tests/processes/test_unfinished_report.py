@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from partition_worker.engine import resync
 from tests.deploy.system import FREE_PORTS, up
 from tests.processes.peer import Peer, connected
 from tests.processes.test_deaths import PROCESSES
 from tests.processes.test_poison import install_predicate
+from yunishard.partition_worker.engine import resync
 
 pytestmark = [
     pytest.mark.processes,
@@ -21,7 +21,7 @@ PARTITION = "rm-1_default"
 GIVEN_UP = "the report is given up, as it had no update for 2 s"
 
 PLUGIN = '''
-from partition_worker.engine import resync
+from yunishard.partition_worker.engine import resync
 
 resync.REPORT_MAX_S = 2.0
 

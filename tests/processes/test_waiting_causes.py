@@ -5,12 +5,12 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from common.reasons import Reason
-from common.rest_explain import ExplanationView
 from tests.deploy.system import FREE_PORTS, eventually, up
 from yunishard import BlockingResourceManager, application, ask, node
-from yunishard.cli import main
-from yunishard.commands.rest import Rest
+from yunishard.cli.commands.rest import Rest
+from yunishard.cli.main import main
+from yunishard.common.messages.reasons import Reason
+from yunishard.common.rest.explain import ExplanationView
 
 pytestmark = pytest.mark.processes
 

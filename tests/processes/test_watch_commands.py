@@ -13,10 +13,10 @@ import pytest
 from tests.deploy.system import eventually
 from tests.processes.system import MAIN, System, run
 from tests.yunishard.top.test_app import Top
-from yunishard.blocking import BlockingResourceManager
-from yunishard.commands.rest import Rest
-from yunishard.items import application, ask, node
-from yunishard.top.app import TopApp
+from yunishard.cli.commands.rest import Rest
+from yunishard.cli.top.app import TopApp
+from yunishard.sdk.blocking import BlockingResourceManager
+from yunishard.sdk.items import application, ask, node
 
 pytestmark = pytest.mark.processes
 

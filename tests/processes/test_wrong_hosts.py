@@ -10,12 +10,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from common.curve_keys import ALLOWED, HOST, host_file, read_pair, write_pair
-from deploy.supervisor import CANNOT_START
 from tests import postgres
 from tests.common.test_cluster_port import Hosts
 from tests.deploy.system import FREE_PORTS, up
 from tests.processes.test_hosts_over_rest import Running, list_options
+from yunishard.common.transport.curve_keys import ALLOWED, HOST, host_file, read_pair, write_pair
+from yunishard.deploy.supervisor import CANNOT_START
 
 pytestmark = pytest.mark.processes
 

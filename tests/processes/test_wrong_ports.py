@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from tests.processes.system import System
-from yunishard.cli import main
-from yunishard.client import ResourceManager
+from yunishard.cli.main import main
+from yunishard.sdk.client import ResourceManager
 
 pytestmark = pytest.mark.processes
 

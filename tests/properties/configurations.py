@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 from msgspec.structs import replace
 
-from common.config.model import (
+from tests.properties.repairs import repaired
+from yunishard.common.config.model import (
     ChildTemplateConfig,
     Configuration,
     FilterConfig,
@@ -30,7 +31,6 @@ from common.config.model import (
     ResolverConfig,
     ResourcesConfig,
 )
-from tests.properties.repairs import repaired
 
 T = TypeVar("T")
 

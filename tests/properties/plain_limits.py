@@ -5,9 +5,9 @@ It shares nothing with the engine but the configuration. Limits never change in 
 
 from collections.abc import Iterator
 
-from common.config.model import LimitConfig, parse_amounts
-from common.messages import Resources
 from tests.properties.plain_model import PlainApp, summed
+from yunishard.common.config.model import LimitConfig, parse_amounts
+from yunishard.common.messages.kinds import Resources
 
 
 class PlainLimits:

@@ -7,8 +7,8 @@ does (`plain_updates.py`).
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from common.config.model import QueueConfig, parse_amounts
-from common.messages import Resources
+from yunishard.common.config.model import QueueConfig, parse_amounts
+from yunishard.common.messages.kinds import Resources
 
 NOTHING_PENDING = -(2**31)
 

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
 
-from common.messages import Resources
-from common.resources import total_of
-from partition_worker.engine.allocation import Allocation
-from partition_worker.engine.application import Application
-from partition_worker.engine.nodes.node_index import Node, Reservation
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.state import PartitionState
 from tests.properties.searching import outranks
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.resources import total_of
+from yunishard.partition_worker.engine.allocation import Allocation
+from yunishard.partition_worker.engine.application import Application
+from yunishard.partition_worker.engine.nodes.node_index import Node, Reservation
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.state import PartitionState
 
 Res = Resources | None
 

@@ -5,10 +5,10 @@ It shares nothing with the engine but reading its state. It is slow on purpose.
 
 from collections.abc import Iterable
 
-from common.messages import Resources
-from partition_worker.engine.allocation import Allocation
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.state import PartitionState
+from yunishard.common.messages.kinds import Resources
+from yunishard.partition_worker.engine.allocation import Allocation
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.state import PartitionState
 
 Limits = dict[str, int]
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from functools import cmp_to_key
 from typing import Any, NamedTuple
 
-from common.messages import Command, Resources
 from tests.properties.plain_model import PlainApp, PlainAsk, PlainNode, PlainQueue, fits, summed
 from tests.properties.plain_updates import PlainUpdates
+from yunishard.common.messages.kinds import Command, Resources
 
 RESERVE_AFTER_S = 2.0
 PASSED_OVER_AFTER_S, PASSED_OVER_EVERY_S = 60.0, 10.0

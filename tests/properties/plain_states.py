@@ -4,9 +4,9 @@ Straight from the words of the specification: the states of applications (2), an
 does to them. Not here: what an RM says (`plain_updates.py`), and decisions (`plain_scheduler.py`).
 """
 
-from common.config.model import QueueConfig
 from tests.properties.plain_limits import PlainLimits
 from tests.properties.plain_model import PlainApp, PlainAsk, PlainNode, PlainQueue, summed
+from yunishard.common.config.model import QueueConfig
 
 COMPLETING_S = 30.0
 RESERVATION_S = 7200.0

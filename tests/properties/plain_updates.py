@@ -4,8 +4,10 @@ Straight from the words of the specification: nodes (7), asks, releases and swap
 (`plain_states.py`), and decisions (`plain_scheduler.py`).
 """
 
-from common.messages import Command
-from common.rm_messages import (
+from tests.properties.plain_model import PlainApp, PlainAsk, PlainGroup, PlainNode, PlainQueue
+from tests.properties.plain_states import PlainStates
+from yunishard.common.messages.kinds import Command
+from yunishard.common.messages.rm_messages import (
     NODE_CREATE,
     NODE_DECOMMISSION,
     NODE_DRAIN,
@@ -22,8 +24,6 @@ from common.rm_messages import (
     NodeRequest,
     UserGroupInformation,
 )
-from tests.properties.plain_model import PlainApp, PlainAsk, PlainGroup, PlainNode, PlainQueue
-from tests.properties.plain_states import PlainStates
 
 
 class PlainUpdates(PlainStates):

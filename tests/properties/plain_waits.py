@@ -9,16 +9,6 @@ reserved (`searching.py`), and which victims a quota has (`plain_quota.py`).
 from collections.abc import Iterator
 from itertools import combinations
 
-from common.messages import Resources
-from common.reasons import Reason
-from common.resources import minus, total_of
-from common.rest_explain import CheckView
-from partition_worker.engine.allocation import Allocation
-from partition_worker.engine.application import Application
-from partition_worker.engine.explain.explanations import explain_ask
-from partition_worker.engine.nodes.node_index import Node
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.queues.queue import Queue
 from tests.properties.plain_quota import LEAVES_WITHIN_S, PlainQuota, exceeds_maximum
 from tests.properties.searching import (
     RESERVES_AT_MOST_S,
@@ -33,6 +23,16 @@ from tests.properties.searching import (
     outranks,
     waits_for_placeholder,
 )
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.messages.reasons import Reason
+from yunishard.common.resources import minus, total_of
+from yunishard.common.rest.explain import CheckView
+from yunishard.partition_worker.engine.allocation import Allocation
+from yunishard.partition_worker.engine.application import Application
+from yunishard.partition_worker.engine.explain.explanations import explain_ask
+from yunishard.partition_worker.engine.nodes.node_index import Node
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.queues.queue import Queue
 
 SEARCHES_EVERY_S = 15.0
 VICTIMS_MAX = 3

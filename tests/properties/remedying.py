@@ -8,11 +8,13 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from common.config.model import LimitConfig, PartitionConfig, QueueConfig
-from common.messages import Command
-from common.resources import plus
-from common.rest_explain import ChangeView
-from common.rm_messages import (
+from tests.builders import released
+from tests.invariants import check
+from tests.recorded import encoded
+from tests.trial import ADMIN
+from yunishard.common.config.model import LimitConfig, PartitionConfig, QueueConfig
+from yunishard.common.messages.kinds import Command
+from yunishard.common.messages.rm_messages import (
     NODE_CREATE,
     NODE_DRAIN_TO_SCHEDULABLE,
     NODE_UPDATE,
@@ -27,16 +29,14 @@ from common.rm_messages import (
     NodeRequest,
     RemoveApplicationRequest,
 )
-from common.wire import NEVER
-from partition_worker.engine.durable_records import Image
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.recording import list_everything
-from partition_worker.engine.restoring import restore_partition
-from partition_worker.engine.state import Effect
-from tests.builders import released
-from tests.invariants import check
-from tests.recorded import encoded
-from tests.trial import ADMIN
+from yunishard.common.messages.wire import NEVER
+from yunishard.common.resources import plus
+from yunishard.common.rest.explain import ChangeView
+from yunishard.partition_worker.engine.durable_records import Image
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.recording import list_everything
+from yunishard.partition_worker.engine.restoring import restore_partition
+from yunishard.partition_worker.engine.state import Effect
 
 STEPS_MAX = 400
 CONFIRMED = (PREEMPTED_BY_SCHEDULER, TIMEOUT, PLACEHOLDER_REPLACED)

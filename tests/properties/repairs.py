@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from common.config.model import (
+from yunishard.common.config.model import (
     Configuration,
     LimitConfig,
     PartitionConfig,
@@ -23,9 +23,9 @@ from common.config.model import (
     parse_amounts,
     partition_name,
 )
-from common.config.placement_rules import check_rule_paths, check_rules
-from common.config.problems import Report
-from common.resources import Limit, tighten
+from yunishard.common.config.placement_rules import check_rule_paths, check_rules
+from yunishard.common.config.problems import Report
+from yunishard.common.resources import Limit, tighten
 
 T = TypeVar("T")
 

@@ -8,14 +8,14 @@ right) and shares no order, index or memory with the engine. Not here: in which 
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from common.messages import Resources
-from common.resources import total_of
-from partition_worker.engine.allocation import Allocation
-from partition_worker.engine.application import ACTIVE, Application, AppState
-from partition_worker.engine.nodes.node_index import Node
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.state import PartitionState
-from partition_worker.engine.user_limits import Allowance, QueueLimits, group_of, limits_of
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.resources import total_of
+from yunishard.partition_worker.engine.allocation import Allocation
+from yunishard.partition_worker.engine.application import ACTIVE, Application, AppState
+from yunishard.partition_worker.engine.nodes.node_index import Node
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.state import PartitionState
+from yunishard.partition_worker.engine.user_limits import Allowance, QueueLimits, group_of, limits_of
 
 RESERVE_AFTER_S = 2.0
 RESERVES_AT_MOST_S = 7200.0

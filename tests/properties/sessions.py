@@ -11,13 +11,13 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 
-from common.rm_messages import PREEMPTED_BY_SCHEDULER, AllocationRelease
-from partition_worker.engine.administration import NotDone
-from partition_worker.engine.state import Effect
 from tests.builders import COMMANDS, PROVIDED_CREATE, words
 from tests.properties.searching import RESERVES_AT_MOST_S
 from tests.properties.workload import LEAVES, TREES, WHO, Line, Livelier, confirmation_of, line
 from tests.trial import Trial
+from yunishard.common.messages.rm_messages import PREEMPTED_BY_SCHEDULER, AllocationRelease
+from yunishard.partition_worker.engine.administration import NotDone
+from yunishard.partition_worker.engine.state import Effect
 
 STEPS = 60
 CONFIRMS_WITHIN_S = 5.0

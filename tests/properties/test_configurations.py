@@ -10,13 +10,13 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.config.difference import find_differences
-from common.config.model import Configuration, compute_checksum
-from common.config.parse import Node, Scalar, compose, parse_with_lines
-from common.config.placement_rules import find_rule_problems
-from common.config.problems import PROBLEMS_MAX, ConfigError, Problem
-from common.config.validation import DEFAULT_TEXT, find_build_problems, find_problems, load
 from tests.properties.configurations import broken_configurations, configurations, pairs_of_configurations
+from yunishard.common.config.difference import find_differences
+from yunishard.common.config.model import Configuration, compute_checksum
+from yunishard.common.config.parse import Node, Scalar, compose, parse_with_lines
+from yunishard.common.config.placement_rules import find_rule_problems
+from yunishard.common.config.problems import PROBLEMS_MAX, ConfigError, Problem
+from yunishard.common.config.validation import DEFAULT_TEXT, find_build_problems, find_problems, load
 
 VECTORS = Path(__file__).parents[1] / "data" / "config-vectors.yaml"
 EXAMPLES = 1500 if os.environ.get("PROPERTIES") == "long" else 40

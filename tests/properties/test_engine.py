@@ -11,10 +11,14 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from common.messages import Command
-from common.query_messages import NodeAction, QueueAction
-from common.resources import is_zero
-from common.rm_messages import (
+from tests.builders import PARTITION, PROVIDED_CREATE, apps, asks, config, foreign, gone, nodes, released
+from tests.invariants import check
+from tests.properties.searching import bounds, missed
+from tests.properties.workload import NODE_ACTS, QUEUE_ACTIONS, TREES, change_node, change_queue
+from tests.trial import ADMIN
+from yunishard.common.messages.kinds import Command
+from yunishard.common.messages.query_messages import NodeAction, QueueAction
+from yunishard.common.messages.rm_messages import (
     NODE_CREATE,
     NODE_CREATE_DRAIN,
     NODE_DECOMMISSION,
@@ -23,13 +27,9 @@ from common.rm_messages import (
     NODE_UPDATE,
     Allocation,
 )
-from partition_worker.engine.administration import NotDone
-from partition_worker.engine.partition import Partition
-from tests.builders import PARTITION, PROVIDED_CREATE, apps, asks, config, foreign, gone, nodes, released
-from tests.invariants import check
-from tests.properties.searching import bounds, missed
-from tests.properties.workload import NODE_ACTS, QUEUE_ACTIONS, TREES, change_node, change_queue
-from tests.trial import ADMIN
+from yunishard.common.resources import is_zero
+from yunishard.partition_worker.engine.administration import NotDone
+from yunishard.partition_worker.engine.partition import Partition
 
 LONG = os.environ.get("PROPERTIES") == "long"
 

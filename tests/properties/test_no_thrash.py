@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from common.rm_messages import PREEMPTED_BY_SCHEDULER, AllocationRelease
-from partition_worker.engine.allocation import Allocation
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial
+from yunishard.common.messages.rm_messages import PREEMPTED_BY_SCHEDULER, AllocationRelease
+from yunishard.partition_worker.engine.allocation import Allocation
 
 CLUSTERS = 400 if os.environ.get("PROPERTIES") == "long" else 10
 HOURS = 12

@@ -5,12 +5,22 @@ import random
 
 import pytest
 
-from common.messages import Command
-from common.rm_messages import PLACEHOLDER_REPLACED, PREEMPTED_BY_SCHEDULER, TIMEOUT, AllocationRelease
-from common.wire import NEVER
-from partition_worker.engine import queue_traversal
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.state import (
+from tests.builders import PARTITION, apps, config
+from tests.invariants import check
+from tests.properties.plain_scheduler import Decision, PlainScheduler
+from tests.properties.workload import LEAVES, TREES, Livelier
+from tests.trial import START_S
+from yunishard.common.messages.kinds import Command
+from yunishard.common.messages.rm_messages import (
+    PLACEHOLDER_REPLACED,
+    PREEMPTED_BY_SCHEDULER,
+    TIMEOUT,
+    AllocationRelease,
+)
+from yunishard.common.messages.wire import NEVER
+from yunishard.partition_worker.engine import queue_traversal
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.state import (
     RESERVATION_MAX_S,
     Allocate,
     Effect,
@@ -20,11 +30,6 @@ from partition_worker.engine.state import (
     Reserve,
     Tuning,
 )
-from tests.builders import PARTITION, apps, config
-from tests.invariants import check
-from tests.properties.plain_scheduler import Decision, PlainScheduler
-from tests.properties.workload import LEAVES, TREES, Livelier
-from tests.trial import START_S
 
 CLUSTERS = 20_010 if os.environ.get("PROPERTIES") == "long" else 510
 CLUSTERS_PER_TEST = 15

@@ -5,22 +5,22 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 from msgspec.structs import replace
 
-from common.config.model import Configuration
-from common.config.validation import load
-from common.placement_reasons import PlacementReason
-from common.rm_messages import (
+from tests.properties.configurations import GROUPS, PLACES, USERS, accepted_values, text_of
+from yunishard.common.config.model import Configuration
+from yunishard.common.config.validation import load
+from yunishard.common.messages.rm_messages import (
     AcceptedApplication,
     AddApplicationRequest,
     ApplicationRequest,
     RejectedApplication,
     UserGroupInformation,
 )
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.placement_explanation import ExplainedPlacement, explain_placement
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.recording import list_everything
-from partition_worker.engine.user_resolution import FORCED_TAG
-from tests.properties.configurations import GROUPS, PLACES, USERS, accepted_values, text_of
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.placement_explanation import ExplainedPlacement, explain_placement
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.recording import list_everything
+from yunishard.partition_worker.engine.user_resolution import FORCED_TAG
+from yunishard.partition_worker.placement_reasons import PlacementReason
 
 NOW = 1_700_000_000.0
 LATE = ("", "default", "root", "root.default", "root.@recovery@", "root.b.C-1.x", "a b", "root..a", "rooted.x")

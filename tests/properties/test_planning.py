@@ -13,18 +13,27 @@ from dataclasses import dataclass, field
 import pytest
 from msgspec.structs import replace
 
-from common.config.model import PartitionConfig, QueueConfig
-from common.rest_plan import RUN_TIME_TAG, ConfigChange, NewJob, NewNodes, NodeDrain, NodeRemoval, PlanOrder, PlanView
-from common.rm_messages import NODE_DECOMMISSION
-from partition_worker.engine.partition import Partition
-from partition_worker.plan_views import build_plan_view
-from partition_worker.planning import play
-from partition_worker.virtual_time import Eviction, Submission, Task, VirtualTime, task_name
 from tests.builders import apps, ask, nodes
 from tests.invariants import check
 from tests.properties.remedying import change_queue
 from tests.properties.test_remedies import cluster
 from tests.trial import ADMIN
+from yunishard.common.config.model import PartitionConfig, QueueConfig
+from yunishard.common.messages.rm_messages import NODE_DECOMMISSION
+from yunishard.common.rest.plan import (
+    RUN_TIME_TAG,
+    ConfigChange,
+    NewJob,
+    NewNodes,
+    NodeDrain,
+    NodeRemoval,
+    PlanOrder,
+    PlanView,
+)
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.plan_views import build_plan_view
+from yunishard.partition_worker.planning import play
+from yunishard.partition_worker.virtual_time import Eviction, Submission, Task, VirtualTime, task_name
 
 LONG = os.environ.get("PROPERTIES") == "long"
 CLUSTERS = 1000 if LONG else 50

@@ -10,8 +10,10 @@ from collections.abc import Callable
 
 import pytest
 
-from common.messages import Command
-from common.rm_messages import (
+from tests.builders import apps, foreign, nodes, released
+from tests.trial import Trial
+from yunishard.common.messages.kinds import Command
+from yunishard.common.messages.rm_messages import (
     NODE_CREATE,
     NODE_DECOMMISSION,
     NODE_DRAIN,
@@ -20,12 +22,10 @@ from common.rm_messages import (
     AllocationRequest,
     NodeRequest,
 )
-from common.rm_messages import Allocation as Message
-from partition_worker.engine.allocation import Allocation
-from partition_worker.engine.nodes.node_index import Node
-from partition_worker.engine.partition import Partition
-from tests.builders import apps, foreign, nodes, released
-from tests.trial import Trial
+from yunishard.common.messages.rm_messages import Allocation as Message
+from yunishard.partition_worker.engine.allocation import Allocation
+from yunishard.partition_worker.engine.nodes.node_index import Node
+from yunishard.partition_worker.engine.partition import Partition
 
 Attributes = dict[str, str]
 Test = Callable[[str, Attributes], bool]

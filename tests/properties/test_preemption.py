@@ -11,22 +11,22 @@ from collections import Counter
 
 import pytest
 
-from common.messages import Command
-from common.resources import total_of
-from common.rm_messages import NODE_CREATE_DRAIN, NODE_DECOMMISSION, NODE_DRAIN, NODE_UPDATE
-from partition_worker.engine import ledger, reservations
-from partition_worker.engine.allocation import Allocation
-from partition_worker.engine.application import Application
-from partition_worker.engine.nodes.node_index import Node
-from partition_worker.engine.predicates.evaluation import WAITING
-from partition_worker.engine.preemption import victim_choice
-from partition_worker.engine.preemption.victim_candidates import Guarantees
-from partition_worker.engine.state import Preempt
 from tests.builders import apps, asks, foreign, nodes, released
 from tests.partition_worker.engine.preemption.clusters import plan_for
 from tests.partition_worker.engine.preemption.clusters import remaining as share_left
 from tests.properties.plain_preemption import Manager, Plain, fit, fit_actual, remaining
 from tests.trial import Trial
+from yunishard.common.messages.kinds import Command
+from yunishard.common.messages.rm_messages import NODE_CREATE_DRAIN, NODE_DECOMMISSION, NODE_DRAIN, NODE_UPDATE
+from yunishard.common.resources import total_of
+from yunishard.partition_worker.engine import ledger, reservations
+from yunishard.partition_worker.engine.allocation import Allocation
+from yunishard.partition_worker.engine.application import Application
+from yunishard.partition_worker.engine.nodes.node_index import Node
+from yunishard.partition_worker.engine.predicates.evaluation import WAITING
+from yunishard.partition_worker.engine.preemption import victim_choice
+from yunishard.partition_worker.engine.preemption.victim_candidates import Guarantees
+from yunishard.partition_worker.engine.state import Preempt
 
 LONG = os.environ.get("PROPERTIES") == "long"
 CLUSTERS = 20_000 if LONG else 400

@@ -2,14 +2,14 @@
 
 import random
 
-from partition_worker.engine import ledger
-from partition_worker.engine.allocation import Allocation
-from partition_worker.engine.nodes.node_index import Node
-from partition_worker.engine.preemption import victim_choice
-from partition_worker.engine.queues.queue import PREEMPTION_COOLDOWN_S, PREEMPTION_DELAY_S
-from partition_worker.engine.state import Preempt
 from tests.builders import apps, asks, nodes
 from tests.trial import START_S, Trial
+from yunishard.partition_worker.engine import ledger
+from yunishard.partition_worker.engine.allocation import Allocation
+from yunishard.partition_worker.engine.nodes.node_index import Node
+from yunishard.partition_worker.engine.preemption import victim_choice
+from yunishard.partition_worker.engine.queues.queue import PREEMPTION_COOLDOWN_S, PREEMPTION_DELAY_S
+from yunishard.partition_worker.engine.state import Preempt
 
 LEAVES = ("root.a", "root.b", "root.c", "root.p.x", "root.p.y")
 AMOUNTS = ("memory=1", "memory=2", "memory=3", "gpu=1", "memory=1 gpu=1", "memory=2 gpu=1", "memory=1 gpu=2")

@@ -4,12 +4,12 @@ import os
 import random
 from collections import Counter
 
-from common.resources import total_of
-from partition_worker.engine import ledger
-from partition_worker.engine.queues.queue import Queue
 from tests.builders import apps, asks, nodes, released
 from tests.properties.plain_quota import PlainQuota, delay_starts, exceeds_maximum
 from tests.trial import Trial
+from yunishard.common.resources import total_of
+from yunishard.partition_worker.engine import ledger
+from yunishard.partition_worker.engine.queues.queue import Queue
 
 CLUSTERS = 10_000 if os.environ.get("PROPERTIES") == "long" else 400
 LEAVES = ("root.a", "root.p.a", "root.p.b", "root.p.q.c", "root.p.q.d")

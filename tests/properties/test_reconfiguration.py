@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 from msgspec.structs import replace
 
-from common.config.model import PartitionConfig, QueueConfig
-from common.config.problems import ConfigError
-from common.config.validation import find_build_problems, load
-from common.resources import Limit
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.queues.tree import Settings, settings_of
 from tests.builders import PARTITION, PROVIDED_CREATE, apps, asks, gone, nodes
 from tests.invariants import check
 from tests.properties.configurations import configurations, pairs_of_configurations
 from tests.trial import read_all_settings
+from yunishard.common.config.model import PartitionConfig, QueueConfig
+from yunishard.common.config.problems import ConfigError
+from yunishard.common.config.validation import find_build_problems, load
+from yunishard.common.resources import Limit
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.queues.tree import Settings, settings_of
 
 LONG = os.environ.get("PROPERTIES") == "long"
 START_S = 1_700_000_000.0

@@ -12,12 +12,6 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import rule
 from msgspec import structs
 
-from common.rm_messages import NODE_CREATE_DRAIN, AllocationRelease, AllocationRequest
-from partition_worker.engine import durable_records
-from partition_worker.engine.durable_records import Image, Record
-from partition_worker.engine.preemption.victim_choice import apply_preemption
-from partition_worker.engine.restoring import RecordsInvalid, restore_partition
-from partition_worker.engine.state import VICTIMS_LEAVE_MAX_S, Preempt
 from tests.builders import PARTITION, PROVIDED_CREATE, apps, asks, config, foreign, nodes, released
 from tests.invariants import check
 from tests.likeness import differences
@@ -27,6 +21,12 @@ from tests.properties.test_predicates import Life
 from tests.properties.workload import LEAVES, TREES, Livelier, Workload, operate
 from tests.recorded import Recorded
 from tests.trial import START_S, Trial
+from yunishard.common.messages.rm_messages import NODE_CREATE_DRAIN, AllocationRelease, AllocationRequest
+from yunishard.partition_worker.engine import durable_records
+from yunishard.partition_worker.engine.durable_records import Image, Record
+from yunishard.partition_worker.engine.preemption.victim_choice import apply_preemption
+from yunishard.partition_worker.engine.restoring import RecordsInvalid, restore_partition
+from yunishard.partition_worker.engine.state import VICTIMS_LEAVE_MAX_S, Preempt
 
 LONG = os.environ.get("PROPERTIES") == "long"
 CLUSTERS = 500 if LONG else 16

@@ -13,22 +13,22 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import replace
 
-from common.rest_explain import ChangeView, ExplanationView, RemedyView
-from common.rm_messages import AllocationRelease
-from partition_worker.engine.administration import NotDone
-from partition_worker.engine.explain.explanations import (
-    explain_application,
-    explain_ask,
-    explain_node,
-    explain_queue,
-)
-from partition_worker.engine.partition import Partition
 from tests.builders import PARTITION, config
 from tests.properties.fingerprint import fingerprint
 from tests.properties.remedying import Copy
 from tests.properties.test_engine import PREEMPTING_TREES
 from tests.properties.workload import LEAVES, TREES, Livelier
 from tests.trial import ADMIN, START_S
+from yunishard.common.messages.rm_messages import AllocationRelease
+from yunishard.common.rest.explain import ChangeView, ExplanationView, RemedyView
+from yunishard.partition_worker.engine.administration import NotDone
+from yunishard.partition_worker.engine.explain.explanations import (
+    explain_application,
+    explain_ask,
+    explain_node,
+    explain_queue,
+)
+from yunishard.partition_worker.engine.partition import Partition
 
 LONG = os.environ.get("PROPERTIES") == "long"
 CLUSTERS = 1500 if LONG else 30

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from common.config.model import FilterConfig, PartitionConfig, PlacementRuleConfig
-from common.config.placement_rules import RULES, find_rule_problems
-from common.config.validation import load
-from partition_worker.engine.placement import PlacementChain
+from yunishard.common.config.model import FilterConfig, PartitionConfig, PlacementRuleConfig
+from yunishard.common.config.placement_rules import RULES, find_rule_problems
+from yunishard.common.config.validation import load
+from yunishard.partition_worker.engine.placement import PlacementChain
 
 OURS = ("j03-unknown-name",)
 """The unknown name is `primarygroup`, a rule that we have."""

@@ -7,9 +7,9 @@ from math import inf
 
 import pytest
 
-from partition_worker.engine.state import CHECK_PASSED_OVER_EVERY_S, PASSED_OVER_DELAY_S, Tuning
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial
+from yunishard.partition_worker.engine.state import CHECK_PASSED_OVER_EVERY_S, PASSED_OVER_DELAY_S, Tuning
 
 CLUSTERS = 1000 if os.environ.get("PROPERTIES") == "long" else 2
 RUNS_MAX_S = 30

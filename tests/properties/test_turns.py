@@ -5,9 +5,9 @@ asked for, released, killed, moved or configured.
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partition_worker.engine.application import AppState
 from tests.builders import apps, asks, gone, nodes, released
 from tests.trial import Trial
+from yunishard.partition_worker.engine.application import AppState
 
 AWARE, FIFO = "application.sort.policy=stateaware", "application.sort.policy=fifo"
 NAMES = [f"app-{number}" for number in range(5)]

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject, SearchStrategy
 
-from common.acl import EVERYBODY, Acl
-from common.query_messages import Actor, Query
-from partition_worker import explanations, queries
-from partition_worker.engine.durable_records import PreemptionRecord, VictimRecord
 from tests.builders import apps, asks, foreign, nodes, released
 from tests.trial import Trial
+from yunishard.common.config.acl import EVERYBODY, Acl
+from yunishard.common.messages.query_messages import Actor, Query
+from yunishard.partition_worker import explanations, queries
+from yunishard.partition_worker.engine.durable_records import PreemptionRecord, VictimRecord
 
 USERS = ("anna", "bert", "carl")
 GROUPS = ("devs", "tops")

@@ -11,20 +11,20 @@ from collections import Counter
 
 import pytest
 
-from common.messages import Command
-from common.rm_messages import (
+from tests.builders import PARTITION, apps, asks, config, gone, nodes, released
+from tests.invariants import check
+from tests.trial import START_S, line
+from yunishard.common.messages.kinds import Command
+from yunishard.common.messages.rm_messages import (
     NODE_DRAIN,
     NODE_DRAIN_TO_SCHEDULABLE,
     PREEMPTED_BY_SCHEDULER,
     Allocation,
     AllocationRelease,
 )
-from common.wire import NEVER
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.state import Effect
-from tests.builders import PARTITION, apps, asks, config, gone, nodes, released
-from tests.invariants import check
-from tests.trial import START_S, line
+from yunishard.common.messages.wire import NEVER
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.state import Effect
 
 CLUSTERS = 2000 if os.environ.get("PROPERTIES") == "long" else 40
 CLUSTERS_PER_TEST = 20

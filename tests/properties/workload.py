@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
-from common.messages import Command
-from common.query_messages import Actor, NodeAction, QueueAction
-from common.rm_messages import AllocationRelease
-from partition_worker.engine.administration import NotDone
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.state import Effect
 from tests.builders import COMMANDS, TYPE_NAMES
+from yunishard.common.messages.kinds import Command
+from yunishard.common.messages.query_messages import Actor, NodeAction, QueueAction
+from yunishard.common.messages.rm_messages import AllocationRelease
+from yunishard.partition_worker.engine.administration import NotDone
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.state import Effect
 
 TREES = (
     "root.a; root.b",

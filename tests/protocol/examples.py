@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from common import event_codes
-from common.messages import Header, Message
-from common.rm_messages import (
+from yunishard.common.messages import event_codes
+from yunishard.common.messages.kinds import Header, Message
+from yunishard.common.messages.rm_messages import (
     NODE_CREATE,
     PREDICATES,
     PREEMPTED_BY_SCHEDULER,

@@ -1,5 +1,5 @@
-"""Meanings of message kinds and fields for docs/protocol.md, where the docstrings of common/rm_messages.py have none or
-refer to the code.
+"""Meanings of message kinds and fields for docs/protocol.md, where the docstrings of common/messages/rm_messages.py
+have none or refer to the code.
 
 The keys are `Class`, `Class.field`, or `*.field` for a field with the same meaning everywhere.
 """

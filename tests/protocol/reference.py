@@ -1,5 +1,5 @@
-"""The reference at the end of docs/protocol.md, made from common/rm_messages.py: each kind that a resource manager says
-or hears, with its fields, and the examples of `examples.py` as JSON and as bytes.
+"""The reference at the end of docs/protocol.md, made from common/messages/rm_messages.py: each kind that a resource
+manager says or hears, with its fields, and the examples of `examples.py` as JSON and as bytes.
 
 What a kind or a field means is its docstring, unless `meanings.py` has words that need none of our code.
 """
@@ -14,12 +14,12 @@ from typing import Annotated, Final, get_args, get_origin
 
 import msgspec
 
-from common import messages, rm_messages
-from common.messages import Call, Command, Header, Message, News, Part, Reply, interface_name
-from common.rm_messages import Heartbeat
-from common.wire import encode_body, encode_frames
 from tests.protocol.examples import HEARD, SAID
 from tests.protocol.meanings import MEANINGS
+from yunishard.common.messages import kinds, rm_messages
+from yunishard.common.messages.kinds import Call, Command, Header, Message, News, Part, Reply, interface_name
+from yunishard.common.messages.rm_messages import Heartbeat
+from yunishard.common.messages.wire import encode_body, encode_frames
 
 Struct = type[Message] | type[Part]
 
@@ -27,7 +27,7 @@ Example = tuple[Header, Message]
 
 WIDTH: Final = 118
 _ABSTRACT: Final = {kind.__name__ for kind in (Call, Command, News, Reply)}
-_PLAIN: Final = {str: "text", bool: "bool", int: "integer", messages.Amount: "int64", messages.Int32: "int32"}
+_PLAIN: Final = {str: "text", bool: "bool", int: "integer", kinds.Amount: "int64", kinds.Int32: "int32"}
 _WRITTEN: Final = re.compile(r"`([a-z]+(?:_[a-z]+)+)`")
 
 
@@ -123,7 +123,7 @@ def _parts_in(annotation: object) -> Iterator[type[Part]]:
 def _docstrings() -> dict[str, str]:
     """Of classes, by name, and of their fields, as `Class.field`."""
     found: dict[str, str] = {}
-    trees = [ast.parse(Path(file).read_text(encoding="utf-8")) for file in (messages.__file__, rm_messages.__file__)]
+    trees = [ast.parse(Path(file).read_text(encoding="utf-8")) for file in (kinds.__file__, rm_messages.__file__)]
     for node in (node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)):
         found[node.name] = ast.get_docstring(node) or ""
         for field, after in zip(node.body, node.body[1:], strict=False):
@@ -146,7 +146,7 @@ def meaning(struct: Struct, field: str = "") -> str:
         text = MEANINGS.get(name) or DOCSTRINGS.get(name)
         if text:
             return _WRITTEN.sub(lambda found: f"`{interface_name(found[1])}`", " ".join(text.split())).rstrip(".")
-    raise LookupError(f"{names[0]}: say what it means, in common/rm_messages.py or in meanings.py")
+    raise LookupError(f"{names[0]}: say what it means, in common/messages/rm_messages.py or in meanings.py")
 
 
 # Examples -------------------------------------------------------------------------------------------------------------

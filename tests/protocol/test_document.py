@@ -12,13 +12,13 @@ from typing import Final
 import msgpack
 import pytest
 
-from common.messages import Header, Message
-from common.rm_messages import NUMBERED, UNNUMBERED
-from common.wire import PROTOCOL, decode_body, decode_header
 from tests.protocol.examples import HEARD, SAID
 from tests.protocol.meanings import MEANINGS
 from tests.protocol.reference import DOCSTRINGS, heard_kinds, parts, said_kinds, written
 from tests.protocol.refusals import spoken
+from yunishard.common.messages.kinds import Header, Message
+from yunishard.common.messages.rm_messages import NUMBERED, UNNUMBERED
+from yunishard.common.messages.wire import PROTOCOL, decode_body, decode_header
 
 ROOT: Final = Path(__file__).parents[2]
 DOCUMENT: Final = ROOT / "docs" / "protocol.md"

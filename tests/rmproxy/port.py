@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from unittest.mock import patch
 
-from common import zap
-from common.curve_keys import KeyPair
-from common.transport import NativePort, Transport
-from common.wire import Incoming
-from rmproxy.authentication import RmAuthenticator
+from yunishard.common.messages.wire import Incoming
+from yunishard.common.transport import zap
+from yunishard.common.transport.curve_keys import KeyPair
+from yunishard.common.transport.event_loop import NativePort, Transport
+from yunishard.rmproxy.authentication import RmAuthenticator
 
 PATIENCE_S = 20
 SERVER = KeyPair.new()

@@ -12,20 +12,20 @@ import pytest
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from common.curve_keys import ClientKeys, KeyPair, fingerprint
-from common.messages import Header
-from common.query_messages import Answer
-from common.wire import FORBIDDEN, MALFORMED, Outgoing, encode_frames
-from rmproxy.admin import admin_pb2 as admin
-from rmproxy.admin.admin_pb2_grpc import AdminStub
-from rmproxy.authentication import Authorizer, RmAuthenticator, make_credentials
-from rmproxy.grpc_streams import StatusError, read_rm_ids
-from rmproxy.si import scheduler_pb2 as pb
-from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 from tests.deploy.certificates import self_signed
 from tests.rmproxy.port import ONE, OTHER, PATIENCE_S, SERVER, Port
 from tests.rmproxy.port import play as play_with_keys
 from tests.rmproxy.world import BOUND, PARTITION, RM, Code, FakeCore, accepted, end_of, nodes, play, port_of, running
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.query_messages import Answer
+from yunishard.common.messages.wire import FORBIDDEN, MALFORMED, Outgoing, encode_frames
+from yunishard.common.transport.curve_keys import ClientKeys, KeyPair, fingerprint
+from yunishard.rmproxy.admin import admin_pb2 as admin
+from yunishard.rmproxy.admin.admin_pb2_grpc import AdminStub
+from yunishard.rmproxy.authentication import Authorizer, RmAuthenticator, make_credentials
+from yunishard.rmproxy.grpc_streams import StatusError, read_rm_ids
+from yunishard.rmproxy.si import scheduler_pb2 as pb
+from yunishard.rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 
 
 def hello(rm: str) -> list[bytes]:

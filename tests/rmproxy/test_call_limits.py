@@ -4,7 +4,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from rmproxy.call_limits import OpenCalls, WaitingCalls
+from yunishard.rmproxy.call_limits import OpenCalls, WaitingCalls
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ import grpc
 import msgspec
 import pytest
 
-from common.messages import Header
-from common.query_messages import Answer, Query
-from common.rm_messages import (
+from tests.rmproxy.world import BOUND, PARTITION, RM, Code, World, accepted, accepted_pb, end_of, play, running
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.query_messages import Answer, Query
+from yunishard.common.messages.rm_messages import (
     SCHEDULING_FAILED,
     ConfigurationUpdated,
     Leave,
@@ -28,12 +29,11 @@ from common.rm_messages import (
     UpdateContainerSchedulingState,
     Verdict,
 )
-from rmproxy.admin import admin_pb2 as admin
-from rmproxy.admin.admin_pb2_grpc import AdminStub
-from rmproxy.grpc_admin_service import ASK_PAUSE_S, EVENT_STREAMS_MAX, QUESTION_MAX_S
-from rmproxy.grpc_streams import Feed, StatusError
-from rmproxy.si import scheduler_pb2 as si
-from tests.rmproxy.world import BOUND, PARTITION, RM, Code, World, accepted, accepted_pb, end_of, play, running
+from yunishard.rmproxy.admin import admin_pb2 as admin
+from yunishard.rmproxy.admin.admin_pb2_grpc import AdminStub
+from yunishard.rmproxy.grpc_admin_service import ASK_PAUSE_S, EVENT_STREAMS_MAX, QUESTION_MAX_S
+from yunishard.rmproxy.grpc_streams import Feed, StatusError
+from yunishard.rmproxy.si import scheduler_pb2 as si
 
 CHANGE = si.UpdateConfigurationRequest(rmID=RM, config="partitions: []", extraConfig={"log.level": "debug"})
 EVENTS = admin.EventsRequest(rm_id=RM)

@@ -7,12 +7,12 @@ from unittest.mock import patch
 
 import pytest
 
-from rmproxy import call_limits, grpc_streams
-from rmproxy.admin import admin_pb2
-from rmproxy.admin.admin_pb2_grpc import AdminStub
-from rmproxy.call_limits import OpenCalls
-from rmproxy.grpc_streams import ResponseQueue, RmStream, StatusKind
 from tests.rmproxy.world import RM, World, end_of, nodes, play, running
+from yunishard.rmproxy import call_limits, grpc_streams
+from yunishard.rmproxy.admin import admin_pb2
+from yunishard.rmproxy.admin.admin_pb2_grpc import AdminStub
+from yunishard.rmproxy.call_limits import OpenCalls
+from yunishard.rmproxy.grpc_streams import ResponseQueue, RmStream, StatusKind
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 STREAMS_OF_CONNECTION = 215

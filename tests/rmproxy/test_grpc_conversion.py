@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.rm_messages import (
+from yunishard.common.messages.rm_messages import (
     AcceptedApplication,
     AcceptedNode,
     AddApplicationRequest,
@@ -25,11 +25,11 @@ from common.rm_messages import (
     UpdatedApplication,
     UserGroupInformation,
 )
-from common.wire import BODY_BYTES_MAX, encode_body
-from rmproxy import grpc_conversion
-from rmproxy.grpc_conversion import REQUEST_ITEMS_MAX, RESPONSE_BYTES_MAX, split_request, split_response
-from rmproxy.grpc_streams import REQUEST_BYTES_MAX
-from rmproxy.si import scheduler_pb2 as pb
+from yunishard.common.messages.wire import BODY_BYTES_MAX, encode_body
+from yunishard.rmproxy import grpc_conversion
+from yunishard.rmproxy.grpc_conversion import REQUEST_ITEMS_MAX, RESPONSE_BYTES_MAX, split_request, split_response
+from yunishard.rmproxy.grpc_streams import REQUEST_BYTES_MAX
+from yunishard.rmproxy.si import scheduler_pb2 as pb
 
 # From the RM --------------------------------------------------------------------------------------------------------
 

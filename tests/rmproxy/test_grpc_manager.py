@@ -5,24 +5,6 @@ import asyncio
 import grpc
 import pytest
 
-from common.control_messages import ManagerAway
-from common.rm_messages import (
-    Allocation,
-    AllocationRequest,
-    AllocationResponse,
-    NodeResponse,
-    PartitionRestarted,
-    Refused,
-    RejectedNode,
-    Resume,
-    SchedulingStateResponse,
-    UpdateContainerSchedulingState,
-)
-from common.session import WINDOW_MESSAGES
-from rmproxy.grpc_manager import RESPONSES_QUEUED_MAX
-from rmproxy.grpc_streams import RETRY_METADATA
-from rmproxy.si import scheduler_pb2 as pb
-from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 from tests.rmproxy.world import (
     BOUND,
     RM,
@@ -35,6 +17,24 @@ from tests.rmproxy.world import (
     play,
     running,
 )
+from yunishard.common.messages.control_messages import ManagerAway
+from yunishard.common.messages.rm_messages import (
+    Allocation,
+    AllocationRequest,
+    AllocationResponse,
+    NodeResponse,
+    PartitionRestarted,
+    Refused,
+    RejectedNode,
+    Resume,
+    SchedulingStateResponse,
+    UpdateContainerSchedulingState,
+)
+from yunishard.common.messages.session import WINDOW_MESSAGES
+from yunishard.rmproxy.grpc_manager import RESPONSES_QUEUED_MAX
+from yunishard.rmproxy.grpc_streams import RETRY_METADATA
+from yunishard.rmproxy.si import scheduler_pb2 as pb
+from yunishard.rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 
 REGISTRATION = pb.RegisterResourceManagerRequest(rmID=RM)
 IN_PROGRESS = "a registration of RM rm-1 is in progress"

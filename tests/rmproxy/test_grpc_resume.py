@@ -9,13 +9,6 @@ from contextlib import contextmanager, suppress
 import grpc
 import pytest
 
-from common.messages import Header
-from common.rm_messages import AcceptedNode, Goodbye, NodeResponse, Refused, RejectedNode, Resume
-from common.session import FAULTS_MAX
-from common.wire import Outgoing
-from rmproxy.grpc_manager import RESPONSES_QUEUED_BYTES_MAX
-from rmproxy.grpc_streams import RETRY_METADATA
-from rmproxy.si import scheduler_pb2 as pb
 from tests.rmproxy.world import (
     BOUND,
     PARTITION,
@@ -30,6 +23,13 @@ from tests.rmproxy.world import (
     play,
     running,
 )
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.rm_messages import AcceptedNode, Goodbye, NodeResponse, Refused, RejectedNode, Resume
+from yunishard.common.messages.session import FAULTS_MAX
+from yunishard.common.messages.wire import Outgoing
+from yunishard.rmproxy.grpc_manager import RESPONSES_QUEUED_BYTES_MAX
+from yunishard.rmproxy.grpc_streams import RETRY_METADATA
+from yunishard.rmproxy.si import scheduler_pb2 as pb
 
 
 async def resumed(world: World) -> Resume:

@@ -8,18 +8,6 @@ from contextlib import closing, suppress
 import grpc
 import pytest
 
-from common.messages import Header
-from common.rm_messages import (
-    AllocationRelease,
-    AllocationResponse,
-    ApplicationResponse,
-    NodeRequest,
-    RegisterResourceManager,
-    UpdatedApplication,
-)
-from rmproxy.grpc_scheduler_service import REPLACED_MAX, _is_other_problem
-from rmproxy.grpc_streams import STATUS_TEXT_BYTES_MAX
-from rmproxy.si import scheduler_pb2 as pb
 from tests.rmproxy.world import (
     BOUND,
     PARTITION,
@@ -35,6 +23,18 @@ from tests.rmproxy.world import (
     port_of,
     running,
 )
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.rm_messages import (
+    AllocationRelease,
+    AllocationResponse,
+    ApplicationResponse,
+    NodeRequest,
+    RegisterResourceManager,
+    UpdatedApplication,
+)
+from yunishard.rmproxy.grpc_scheduler_service import REPLACED_MAX, _is_other_problem
+from yunishard.rmproxy.grpc_streams import STATUS_TEXT_BYTES_MAX
+from yunishard.rmproxy.si import scheduler_pb2 as pb
 
 HEAD = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 FIELDS = b"\x83\x86\x44\x04/\xae\xff\xfe\x41\x01h\x40\x02te\x08trailers"

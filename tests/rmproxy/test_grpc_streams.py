@@ -7,16 +7,16 @@ from pathlib import Path
 import grpc
 import pytest
 
-from common.rm_messages import (
+from tests.rmproxy.world import BOUND, RM, Code, end_of, nodes, play, running
+from yunishard.common.messages.rm_messages import (
     SCHEDULING_FAILED_ON_RM,
     AllocationRelease,
     AllocationRequest,
     AllocationResponse,
     NodeRequest,
 )
-from rmproxy.grpc_streams import REQUEST_BYTES_MAX, ResponseQueue, RmStream, StatusKind
-from rmproxy.si import scheduler_pb2 as pb
-from tests.rmproxy.world import BOUND, RM, Code, end_of, nodes, play, running
+from yunishard.rmproxy.grpc_streams import REQUEST_BYTES_MAX, ResponseQueue, RmStream, StatusKind
+from yunishard.rmproxy.si import scheduler_pb2 as pb
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "grpc.md").read_text()
 

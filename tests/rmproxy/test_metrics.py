@@ -1,11 +1,19 @@
 """The proxy counts messages and refusals."""
 
-from common.metrics import Sample
-from common.rm_messages import Allocation, AllocationRequest, Left, NodeInfo, NodeRequest, Received, Registered
-from rmproxy.metrics import ProxyMetrics
-from rmproxy.proxy import BROKER, Proxy
 from tests.machines import PARTITION, RM, SESSION, arrives
 from tests.rmproxy.test_proxy import PEER, answered, called
+from yunishard.common.messages.rm_messages import (
+    Allocation,
+    AllocationRequest,
+    Left,
+    NodeInfo,
+    NodeRequest,
+    Received,
+    Registered,
+)
+from yunishard.common.process.metrics import Sample
+from yunishard.rmproxy.metrics import ProxyMetrics
+from yunishard.rmproxy.proxy import BROKER, Proxy
 
 ASK = AllocationRequest(allocations=[Allocation(allocation_key="k", application_id="a")])
 

@@ -12,16 +12,16 @@ from pathlib import Path
 import grpc
 import pytest
 
-from common.cluster_port import ClusterPort
-from common.curve_keys import ALLOWED, HOST, host_file, read_pair, write_pair
-from common.messages import Header
-from common.rm_messages import Goodbye, Heartbeat, Registered
-from common.transport import Transport
-from common.wire import Incoming, Outgoing, encode_body, make_outgoing
-from rmproxy.port_gate import CHECK_EVERY_S, NO_BROKER, PortGate
 from tests.rmproxy.port import PATIENCE_S
 from tests.yunishard.fake_core import Kept
-from yunishard.items import Result
+from yunishard.broker.cluster_port import ClusterPort
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.rm_messages import Goodbye, Heartbeat, Registered
+from yunishard.common.messages.wire import Incoming, Outgoing, encode_body, make_outgoing
+from yunishard.common.transport.curve_keys import ALLOWED, HOST, host_file, read_pair, write_pair
+from yunishard.common.transport.event_loop import Transport
+from yunishard.rmproxy.port_gate import CHECK_EVERY_S, NO_BROKER, PortGate
+from yunishard.sdk.items import Result
 
 # The gate -------------------------------------------------------------------------------------------------------------
 
@@ -175,7 +175,18 @@ def proxy(broker: str, keys: Path) -> Iterator[dict[str, str]]:
     ours, theirs = socket.socketpair()
     public = read_pair(host_file(keys)).public
     command = [
-        *(sys.executable, "-P", "-m", "rmproxy", "--broker", broker, "--broker-key", public, "--lease-timeout", "1s"),
+        *(
+            sys.executable,
+            "-P",
+            "-m",
+            "yunishard.rmproxy",
+            "--broker",
+            broker,
+            "--broker-key",
+            public,
+            "--lease-timeout",
+            "1s",
+        ),
         *("--cluster-keys", str(keys), "--native", "tcp://127.0.0.1:0", "--grpc", "127.0.0.1:0"),
         *("--lifeline", str(theirs.fileno())),
     ]

@@ -1,8 +1,9 @@
 import pytest
 from msgspec.structs import replace
 
-from common.messages import Header
-from common.rm_messages import (
+from tests.machines import PARTITION, RM, SESSION, arrives, header, sent
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.rm_messages import (
     Ack,
     Allocation,
     AllocationRelease,
@@ -28,11 +29,10 @@ from common.rm_messages import (
     StateDumpAnswered,
     StateDumpAsked,
 )
-from common.session import WINDOW_BYTES, WINDOW_MESSAGES
-from common.wire import MALFORMED, NEVER, Incoming, Outgoing, decode_body, encode_body
-from rmproxy.proxy import BROKER, Proxy
-from rmproxy.rm_sessions import make_ref
-from tests.machines import PARTITION, RM, SESSION, arrives, header, sent
+from yunishard.common.messages.session import WINDOW_BYTES, WINDOW_MESSAGES
+from yunishard.common.messages.wire import MALFORMED, NEVER, Incoming, Outgoing, decode_body, encode_body
+from yunishard.rmproxy.proxy import BROKER, Proxy
+from yunishard.rmproxy.rm_sessions import make_ref
 
 PEER = "native:0001"
 OTHER = "native:0002"

@@ -1,9 +1,11 @@
 """Who is still there: RMs, the broker, and the proxy itself."""
 
-from common.control_messages import Hello, ManagerAway, SessionMoved
-from common.messages import Header, Message
-from common.query_messages import Query
-from common.rm_messages import (
+from tests.machines import PARTITION, RM, SESSION, arrives, header, said, sent
+from tests.rmproxy.test_proxy import ASK, GPU, OTHER, PEER, answered, called, one_refusal, open_proxy, seated
+from yunishard.common.messages.control_messages import Hello, ManagerAway, SessionMoved
+from yunishard.common.messages.kinds import Header, Message
+from yunishard.common.messages.query_messages import Query
+from yunishard.common.messages.rm_messages import (
     Ack,
     AllocationRelease,
     AllocationResponse,
@@ -22,12 +24,19 @@ from common.rm_messages import (
     SyncEnd,
     UpdateConfiguration,
 )
-from common.session import WINDOW_MESSAGES
-from common.wire import FORBIDDEN, LINK_LOST, MALFORMED, NEVER, Incoming, Outgoing, decode_body, encode_body
-from rmproxy.proxy import BROKER, RETRY_AFTER_MS, Proxy
-from rmproxy.rate_limit import CALLS_AT_ONCE, REFUSALS_MAX
-from tests.machines import PARTITION, RM, SESSION, arrives, header, said, sent
-from tests.rmproxy.test_proxy import ASK, GPU, OTHER, PEER, answered, called, one_refusal, open_proxy, seated
+from yunishard.common.messages.session import WINDOW_MESSAGES
+from yunishard.common.messages.wire import (
+    FORBIDDEN,
+    LINK_LOST,
+    MALFORMED,
+    NEVER,
+    Incoming,
+    Outgoing,
+    decode_body,
+    encode_body,
+)
+from yunishard.rmproxy.proxy import BROKER, RETRY_AFTER_MS, Proxy
+from yunishard.rmproxy.rate_limit import CALLS_AT_ONCE, REFUSALS_MAX
 
 BEAT_S = 1.0
 SILENCE_S = 3.0

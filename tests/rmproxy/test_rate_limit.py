@@ -8,17 +8,19 @@ from contextlib import asynccontextmanager
 import grpc
 import pytest
 
-from common.messages import Header
-from common.names import BROKER
-from common.rm_messages import Refused, Registered, RegisterResourceManager, Resume
-from common.wire import Incoming, decode_body, encode_body
-from rmproxy.authentication import Authorizer
-from rmproxy.grpc_admin_service import AdminService
-from rmproxy.grpc_manager import GrpcRegistry
-from rmproxy.grpc_scheduler_service import GrpcServer
-from rmproxy.grpc_streams import RETRY_METADATA
-from rmproxy.proxy import Proxy
-from rmproxy.rate_limit import (
+from tests.machines import PARTITION, arrives
+from tests.rmproxy.world import RM, Code, play
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.rm_messages import Refused, Registered, RegisterResourceManager, Resume
+from yunishard.common.messages.wire import Incoming, decode_body, encode_body
+from yunishard.common.names import BROKER
+from yunishard.rmproxy.authentication import Authorizer
+from yunishard.rmproxy.grpc_admin_service import AdminService
+from yunishard.rmproxy.grpc_manager import GrpcRegistry
+from yunishard.rmproxy.grpc_scheduler_service import GrpcServer
+from yunishard.rmproxy.grpc_streams import RETRY_METADATA
+from yunishard.rmproxy.proxy import Proxy
+from yunishard.rmproxy.rate_limit import (
     CALLS_AT_ONCE,
     CALLS_PER_S,
     LINES_MAX,
@@ -28,10 +30,8 @@ from rmproxy.rate_limit import (
     RateLimiter,
     Reply,
 )
-from rmproxy.si import scheduler_pb2 as pb
-from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
-from tests.machines import PARTITION, arrives
-from tests.rmproxy.world import RM, Code, play
+from yunishard.rmproxy.si import scheduler_pb2 as pb
+from yunishard.rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 
 PEER = "native:01"
 

@@ -3,7 +3,7 @@
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, EnumDescriptorProto
 
-from rmproxy.si import scheduler_pb2 as pb
+from yunishard.rmproxy.si import scheduler_pb2 as pb
 
 S, B, I32, I64 = "string", "bool", "int32", "int64"
 STRINGS = "map<string,string>"

@@ -1,8 +1,8 @@
 import pytest
 from msgspec.structs import replace
 
-from common.messages import Command
-from common.rm_messages import (
+from yunishard.common.messages.kinds import Command
+from yunishard.common.messages.rm_messages import (
     RELEASES_IGNORED_MAX,
     Ack,
     AddApplicationRequest,
@@ -23,7 +23,7 @@ from common.rm_messages import (
     ReleasesIgnored,
     RemoveApplicationRequest,
 )
-from rmproxy.proxy import refuse_items, report_ignored_releases
+from yunishard.rmproxy.proxy import refuse_items, report_ignored_releases
 
 CREATE, UPDATE, DRAIN, DECOMMISSION, CREATE_DRAIN = 1, 2, 3, 4, 6
 

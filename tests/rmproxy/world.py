@@ -9,8 +9,8 @@ import grpc
 import pytest
 import uvloop
 
-from common.messages import Command, Header, Message
-from common.rm_messages import (
+from yunishard.common.messages.kinds import Command, Header, Message
+from yunishard.common.messages.rm_messages import (
     AcceptedNode,
     NodeResponse,
     PartitionRestarted,
@@ -22,14 +22,14 @@ from common.rm_messages import (
     Resume,
     ResumeWanted,
 )
-from common.wire import Incoming, Outgoing, decode_body, encode_body
-from rmproxy import grpc_admin_service, grpc_manager, grpc_scheduler_service
-from rmproxy.authentication import Authorizer
-from rmproxy.grpc_admin_service import AdminService
-from rmproxy.grpc_manager import ACKNOWLEDGE_S, GrpcRegistry
-from rmproxy.grpc_scheduler_service import GrpcServer
-from rmproxy.si import scheduler_pb2 as pb
-from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
+from yunishard.common.messages.wire import Incoming, Outgoing, decode_body, encode_body
+from yunishard.rmproxy import grpc_admin_service, grpc_manager, grpc_scheduler_service
+from yunishard.rmproxy.authentication import Authorizer
+from yunishard.rmproxy.grpc_admin_service import AdminService
+from yunishard.rmproxy.grpc_manager import ACKNOWLEDGE_S, GrpcRegistry
+from yunishard.rmproxy.grpc_scheduler_service import GrpcServer
+from yunishard.rmproxy.si import scheduler_pb2 as pb
+from yunishard.rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 
 RM = "rm-1"
 PARTITION = "rm-1_default"

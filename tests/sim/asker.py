@@ -7,10 +7,14 @@ operators, and what follows from those (`operator_changes.py`).
 
 from typing import TYPE_CHECKING, Final
 
-from common.control_messages import Hello
-from common.messages import Header, Message
-from common.names import BROKER
-from common.query_messages import (
+from tests.sim.auditor import Violation
+from tests.sim.configurations import LEAVES
+from tests.sim.operator_changes import Drain
+from tests.sim.rm import Cluster
+from tests.sim.site import Phase, Site
+from yunishard.common.messages.control_messages import Hello
+from yunishard.common.messages.kinds import Header, Message
+from yunishard.common.messages.query_messages import (
     Actor,
     Answer,
     ChangeConfig,
@@ -28,13 +32,9 @@ from common.query_messages import (
     ReadHosts,
     Schedule,
 )
-from common.rm_messages import Heartbeat
-from common.wire import LINK_LOST, Incoming, Outgoing, decode_body, make_outgoing
-from tests.sim.auditor import Violation
-from tests.sim.configurations import LEAVES
-from tests.sim.operator_changes import Drain
-from tests.sim.rm import Cluster
-from tests.sim.site import Phase, Site
+from yunishard.common.messages.rm_messages import Heartbeat
+from yunishard.common.messages.wire import LINK_LOST, Incoming, Outgoing, decode_body, make_outgoing
+from yunishard.common.names import BROKER
 
 if TYPE_CHECKING:
     from tests.sim.process import Process

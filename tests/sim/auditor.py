@@ -14,8 +14,12 @@ Not here: what the worker thinks (`convergence.py` compares with that, once all 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from common.messages import Header, News
-from common.rm_messages import (
+from tests.sim.hearing import WANTED_GONE
+from tests.sim.operator_changes import OperatorChanges
+from tests.sim.site import Phase, Pod, Site
+from tests.sim.story import Story
+from yunishard.common.messages.kinds import Header, News
+from yunishard.common.messages.rm_messages import (
     Allocation,
     AllocationRelease,
     AllocationResponse,
@@ -28,10 +32,6 @@ from common.rm_messages import (
     SyncDone,
     UpdatedApplication,
 )
-from tests.sim.hearing import WANTED_GONE
-from tests.sim.operator_changes import OperatorChanges
-from tests.sim.site import Phase, Pod, Site
-from tests.sim.story import Story
 
 if TYPE_CHECKING:
     from tests.sim.rm import ResourceManager

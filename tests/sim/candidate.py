@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from broker.candidacy import LEADER_DURATION
-from broker.config_versions import VersionHistory
-from broker.election import RENEWALS, ElectedBroker, Election
-from broker.hosts import HostRow
-from broker.registry import RmRecord
-from common.control_messages import LeasePolled, PollLease
-from common.lease_watch import RELEASED
-from common.messages import Header
-from common.names import BROKER, LEASE
-from common.wire import Incoming, Outgoing, decode_body, encode_body
-from deploy.children import LeaderFound
 from tests.sim.auditor import Violation
 from tests.sim.database import Client, Tables, once
 from tests.sim.database_record import RecordClient
 from tests.sim.host import Host
 from tests.sim.process import Process
+from yunishard.broker.candidacy import LEADER_DURATION
+from yunishard.broker.config_versions import VersionHistory
+from yunishard.broker.election import RENEWALS, ElectedBroker, Election
+from yunishard.broker.hosts import HostRow
+from yunishard.broker.registry import RmRecord
+from yunishard.common.lease_watch import RELEASED
+from yunishard.common.messages.control_messages import LeasePolled, PollLease
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.wire import Incoming, Outgoing, decode_body, encode_body
+from yunishard.common.names import BROKER, LEASE
+from yunishard.deploy.children import LeaderFound
 
 if TYPE_CHECKING:
     from tests.sim.supervision import Keeper
@@ -112,7 +112,7 @@ class Candidate:
 
 
 def poll_lease(host: Host, unix_s: int, poll: PollLease, tables: Tables, now: float) -> LeasePolled:
-    """Renew the lease, or acquire it; who leads (`common/postgres_leases.py`)."""
+    """Renew the lease, or acquire it; who leads (`common/postgres/leases.py`)."""
     known, _ = tables.record.hosts.get(host.name, (HostRow(name=host.name, cores=host.cores), 0.0))
     tables.record.hosts[host.name] = known, now
     lease = tables.lease(BROKER)

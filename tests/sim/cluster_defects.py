@@ -8,17 +8,17 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from broker.election import Election
-from common import wire
-from common.control_messages import LeasePolled, PollLease
-from common.journal_messages import Append
-from common.names import BROKER
 from tests.sim import candidate, database_journal, database_record
 from tests.sim.database import OutcomeUnknown, Tables
 from tests.sim.database_journal import DatabaseWriter
 from tests.sim.faults import ANY, Traits, often
 from tests.sim.host import Host
 from tests.sim.mutations import Defect, replaced
+from yunishard.broker.election import Election
+from yunishard.common.messages import wire
+from yunishard.common.messages.control_messages import LeasePolled, PollLease
+from yunishard.common.messages.journal_messages import Append
+from yunishard.common.names import BROKER
 
 
 def omit_the_epoch() -> Iterator[None]:

@@ -12,15 +12,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from broker.config_analysis import analyze
-from common.config.model import PartitionConfig
-from common.journal_messages import Append
-from common.names import NODE_PARTITION
-from common.resources import drop_zeros
-from common.wire import decode_body
-from partition_worker.engine.allocation import Allocation
-from partition_worker.engine.application import AppState
-from partition_worker.engine.partition import Partition
 from tests.invariants import find_violations
 from tests.properties.searching import missed
 from tests.sim.auditor import Violation
@@ -29,6 +20,15 @@ from tests.sim.records import WatchedWorker, compare
 from tests.sim.rm import ResourceManager
 from tests.sim.roles import empty_worker
 from tests.sim.site import FORCED_TAG, HOLDING, Phase, Pod, Site
+from yunishard.broker.config_analysis import analyze
+from yunishard.common.config.model import PartitionConfig
+from yunishard.common.messages.journal_messages import Append
+from yunishard.common.messages.wire import decode_body
+from yunishard.common.names import NODE_PARTITION
+from yunishard.common.resources import drop_zeros
+from yunishard.partition_worker.engine.allocation import Allocation
+from yunishard.partition_worker.engine.application import AppState
+from yunishard.partition_worker.engine.partition import Partition
 
 if TYPE_CHECKING:
     from tests.sim.world import World

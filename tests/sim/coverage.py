@@ -6,8 +6,8 @@ Not here: counting (`world.py`, `faults.py`).
 from collections.abc import Mapping
 from typing import Final
 
-from common.messages import Message
 from tests.sim.faults import CLUSTER_KINDS, KINDS
+from yunishard.common.messages.kinds import Message
 
 EXCLUDED: Final = {
     **dict.fromkeys(("Command", "News", "Call", "Reply", "Control"), "the direction of others, never sent itself"),

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec.structs import replace as replace_struct
 
-from broker.hosts import HostRow
-from broker.sqlite_store import SqliteStore
-from common.control_messages import HostChange
-from common.sqlite_file import IN_MEMORY
-from common.wire import BrokerAddress
 from tests.sim.disk import JournalFile
 from tests.sim.timeline import Timeline
+from yunishard.broker.hosts import HostRow
+from yunishard.broker.sqlite_store import SqliteStore
+from yunishard.common.messages.control_messages import HostChange
+from yunishard.common.messages.wire import BrokerAddress
+from yunishard.common.sqlite_file import IN_MEMORY
 
 if TYPE_CHECKING:
     from tests.sim.process import Process

@@ -15,13 +15,13 @@ from typing import Final
 
 import msgspec
 
-from common.journal_messages import Append, Kept, NotKept, SnapshotTaken, Step, TakeSnapshot
-from common.names import JOURNAL
-from common.wire import Incoming, Outgoing, decode_body, make_outgoing
-from partition_worker.journal.protocol import Fenced
 from tests.sim.database import Client, Database, Tables, Work
 from tests.sim.disk import Disk, JournalFile, Record, SimulatedJournal
 from tests.sim.timeline import Timeline
+from yunishard.common.messages.journal_messages import Append, Kept, NotKept, SnapshotTaken, Step, TakeSnapshot
+from yunishard.common.messages.wire import Incoming, Outgoing, decode_body, make_outgoing
+from yunishard.common.names import JOURNAL
+from yunishard.partition_worker.journal.protocol import Fenced
 
 AGAIN_S: Final = 0.5
 """How long until a transaction that failed is tried again."""

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from broker.store import Store, execute
-from common.control_messages import HostChange, ManagerRecord
-from common.names import BROKER
-from common.wire import Incoming, Outgoing
 from tests.sim.database import Client, ClusterRecord, Database, OutcomeUnknown, Tables, Work
+from yunishard.broker.store import Store, execute
+from yunishard.common.messages.control_messages import HostChange, ManagerRecord
+from yunishard.common.messages.wire import Incoming, Outgoing
+from yunishard.common.names import BROKER
 
 SETTLE_S: Final = 0.5
 """Between two attempts to find out an outcome."""

@@ -17,13 +17,13 @@ from typing import Final
 
 import msgspec
 
-from common.journal_messages import Append, Kept, NotKept, SnapshotTaken, Step, TakeSnapshot
-from common.names import JOURNAL
-from common.wire import Incoming, Outgoing, decode_body, make_outgoing
-from partition_worker.journal.protocol import Fenced, Statistics
-from partition_worker.recovery import JournalDamaged
 from tests.attempts import MemoryAttempts
 from tests.sim.timeline import Timeline
+from yunishard.common.messages.journal_messages import Append, Kept, NotKept, SnapshotTaken, Step, TakeSnapshot
+from yunishard.common.messages.wire import Incoming, Outgoing, decode_body, make_outgoing
+from yunishard.common.names import JOURNAL
+from yunishard.partition_worker.journal.protocol import Fenced, Statistics
+from yunishard.partition_worker.recovery import JournalDamaged
 
 WRITE_MAX_S: Final = 0.003
 """How long a transaction takes on a disk that is well."""

@@ -12,12 +12,12 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from common.rm_messages import AllocationRequest, ApplicationRequest
-from common.wire import Incoming, Outgoing, decode_body
-from partition_worker.partition_host import identify_message
-from partition_worker.worker import Worker
 from tests.sim.database import Database
 from tests.sim.process import Process
+from yunishard.common.messages.rm_messages import AllocationRequest, ApplicationRequest
+from yunishard.common.messages.wire import Incoming, Outgoing, decode_body
+from yunishard.partition_worker.partition_host import identify_message
+from yunishard.partition_worker.worker import Worker
 
 if TYPE_CHECKING:
     from tests.sim.world import World

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from common.config.model import compute_checksum
-from common.control_messages import ChangedFile, WriteFile
-from common.names import FILE
-from common.wire import Incoming, Outgoing, decode_body, make_outgoing
 from tests.sim.timeline import Timeline
+from yunishard.common.config.model import compute_checksum
+from yunishard.common.messages.control_messages import ChangedFile, WriteFile
+from yunishard.common.messages.wire import Incoming, Outgoing, decode_body, make_outgoing
+from yunishard.common.names import FILE
 
 WRITE_MAX_S: Final = 0.05
 

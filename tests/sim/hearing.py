@@ -5,8 +5,9 @@ Not here: whether it may hear that (`auditor.py`, which looks first), calls and 
 
 from typing import TYPE_CHECKING, Final
 
-from common.messages import News
-from common.rm_messages import (
+from tests.sim.site import Phase, Pod, Site
+from yunishard.common.messages.kinds import News
+from yunishard.common.messages.rm_messages import (
     PLACEHOLDER_REPLACED,
     PREEMPTED_BY_SCHEDULER,
     STOPPED_BY_RM,
@@ -24,8 +25,7 @@ from common.rm_messages import (
     SchedulingStateResponse,
     UpdatedApplication,
 )
-from common.session import EncodedMessage
-from tests.sim.site import Phase, Pod, Site
+from yunishard.common.messages.session import EncodedMessage
 
 if TYPE_CHECKING:
     from tests.sim.rm import ResourceManager

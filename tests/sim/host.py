@@ -6,8 +6,8 @@ Not here: its processes (`roles.py`, `supervision.py`), cuts between hosts (`net
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from common.names import LOCAL_HOST
-from common.wire import BrokerAddress
+from yunishard.common.messages.wire import BrokerAddress
+from yunishard.common.names import LOCAL_HOST
 
 if TYPE_CHECKING:
     from tests.sim.supervision import Keeper

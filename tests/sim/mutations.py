@@ -8,28 +8,28 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from broker import leases, rm_sessions
-from broker.config_rollout import ConfigChange, ConfigChanges
-from broker.leases import RecoveryState
-from broker.registry import Registry, RmSession, WorkerSlot, build_answer
-from broker.routing import BrokerMachine
-from broker.state import BrokerState
-from common.control_messages import AbortConfig, CommitConfig, Hello
-from common.journal_messages import TICK, Step
-from common.messages import Header, News
-from common.names import BROKER
-from common.query_messages import EndSession
-from common.session import EncodedMessage, Outbox, Session
-from common.wire import NEVER, Incoming, Outgoing
-from partition_worker import partition_host, views, worker
-from partition_worker.engine.operator_marks import NodeCounts
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.recording import collect_changes
-from partition_worker.rm_channel import OutboxBarrier, RMChannel
-from partition_worker.worker import Worker
-from rmproxy.proxy import Proxy
 from tests.sim.disk import SimulatedJournal
 from tests.sim.faults import ANY, Traits, often
+from yunishard.broker import leases, rm_sessions
+from yunishard.broker.config_rollout import ConfigChange, ConfigChanges
+from yunishard.broker.leases import RecoveryState
+from yunishard.broker.registry import Registry, RmSession, WorkerSlot, build_answer
+from yunishard.broker.routing import BrokerMachine
+from yunishard.broker.state import BrokerState
+from yunishard.common.messages.control_messages import AbortConfig, CommitConfig, Hello
+from yunishard.common.messages.journal_messages import TICK, Step
+from yunishard.common.messages.kinds import Header, News
+from yunishard.common.messages.query_messages import EndSession
+from yunishard.common.messages.session import EncodedMessage, Outbox, Session
+from yunishard.common.messages.wire import NEVER, Incoming, Outgoing
+from yunishard.common.names import BROKER
+from yunishard.partition_worker import partition_host, views, worker
+from yunishard.partition_worker.engine.operator_marks import NodeCounts
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.recording import collect_changes
+from yunishard.partition_worker.rm_channel import OutboxBarrier, RMChannel
+from yunishard.partition_worker.worker import Worker
+from yunishard.rmproxy.proxy import Proxy
 
 Defect = Callable[[], Iterator[None]]
 

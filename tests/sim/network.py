@@ -10,9 +10,9 @@ connection holds. When it breaks,
 - until there is another one a router drops what is for that peer, a dealer of our own keeps what it is given.
 
 With several hosts, connections break although both ends live, and dealers of our own keep nothing either: they are told
-of each new connection (`BrokerConnection` in `common/transport.py`). A cut between two hosts holds up what is sent in
-one direction; after SILENT_MAX_S the connection breaks, and no new one is made. The other end of a connection with a
-host that crashes notices as late.
+of each new connection (`BrokerConnection` in `common/transport/event_loop.py`). A cut between two hosts holds up what
+is sent in one direction; after SILENT_MAX_S the connection breaks, and no new one is made. The other end of a
+connection with a host that crashes notices as late.
 
 A process that is stopped (SIGSTOP) takes nothing and connects to nobody, but its connections hold and what is sent to
 it waits. Not here: which faults happen when (`faults.py`).

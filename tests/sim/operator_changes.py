@@ -18,12 +18,12 @@ from typing import Final
 
 import msgspec
 
-from broker.registry import Registry
-from common.query_messages import Answer, ChangeNode, ChangeQueue
-from common.wire import NEVER
-from partition_worker.engine.allocation import Allocation
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.user_resolution import is_forced
+from yunishard.broker.registry import Registry
+from yunishard.common.messages.query_messages import Answer, ChangeNode, ChangeQueue
+from yunishard.common.messages.wire import NEVER
+from yunishard.partition_worker.engine.allocation import Allocation
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.user_resolution import is_forced
 
 UNKNOWN: Final = b"before it could answer"
 """In the text of an answer that leaves open whether the request has an effect."""

@@ -1,8 +1,9 @@
 """A process of the simulation: a machine with a clock, endpoints and a life.
 
-It does what `common/transport.py` does: messages go to the machine one after the other, and when its deadline has
-passed it gets a `tick`, a moment later, so that messages and ticks interleave. It can die before, in the middle of, and
-after what it says because of a message; it can stand still and go on later, with everything that came meanwhile.
+It does what `common/transport/event_loop.py` does: messages go to the machine one after the other, and when its
+deadline has passed it gets a `tick`, a moment later, so that messages and ticks interleave. It can die before, in the
+middle of, and after what it says because of a message; it can stand still and go on later, with everything that came
+meanwhile.
 
 Not here: what the roles are (`roles.py`), the network (`network.py`), and when it dies (`faults.py`).
 """
@@ -12,11 +13,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from common.names import FILE, JOURNAL, LEASE, RECORD
-from common.wire import NEVER, BrokerAddress, Incoming, Machine, Outgoing, decode_header, encode_frames
-from partition_worker.partition_host import GROUPS
 from tests.attempts import WorkerKilled
 from tests.sim.network import Dealer, Frames
+from yunishard.common.messages.wire import (
+    NEVER,
+    BrokerAddress,
+    Incoming,
+    Machine,
+    Outgoing,
+    decode_header,
+    encode_frames,
+)
+from yunishard.common.names import FILE, JOURNAL, LEASE, RECORD
+from yunishard.partition_worker.partition_host import GROUPS
 
 if TYPE_CHECKING:
     from tests.sim.world import World

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from broker.sqlite_store import SqliteStore
-from broker.store import Store, execute
-from common.sqlite_file import IN_MEMORY
-from common.wire import Incoming, Outgoing
 from tests.sim.timeline import Timeline
+from yunishard.broker.sqlite_store import SqliteStore
+from yunishard.broker.store import Store, execute
+from yunishard.common.messages.wire import Incoming, Outgoing
+from yunishard.common.sqlite_file import IN_MEMORY
 
 WRITE_MAX_S: Final = 0.004
 LATE_MAX_S: Final = 0.8

@@ -9,14 +9,17 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from common.control_messages import Repeat
-from common.journal_messages import NO_RECORDS, TICK, Append, Step
-from common.messages import Header
-from common.session import Outbox
-from common.wire import Outgoing
-from partition_worker import partition_host, recovery, worker
-from partition_worker.engine import durable_records, recording
-from partition_worker.engine.durable_records import (
+from tests.sim.disk import Writer
+from tests.sim.faults import Traits, often
+from tests.sim.mutations import Defect, replaced
+from yunishard.common.messages.control_messages import Repeat
+from yunishard.common.messages.journal_messages import NO_RECORDS, TICK, Append, Step
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.session import Outbox
+from yunishard.common.messages.wire import Outgoing
+from yunishard.partition_worker import partition_host, recovery, worker
+from yunishard.partition_worker.engine import durable_records, recording
+from yunishard.partition_worker.engine.durable_records import (
     AllocationRecord,
     ApplicationRecord,
     CooldownRecord,
@@ -35,18 +38,15 @@ from partition_worker.engine.durable_records import (
     StatusRecord,
     SubmissionRecord,
 )
-from partition_worker.engine.nodes.nodes import Nodes
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.ready_queues import Readiness, SwapCandidates
-from partition_worker.engine.reservation_index import ReservationIndex
-from partition_worker.engine.state import PartitionState, Timers
-from partition_worker.engine.user_limits import Usage
-from partition_worker.recovery import Recovery
-from partition_worker.worker import Worker
-from tests.sim.disk import Writer
-from tests.sim.faults import Traits, often
-from tests.sim.mutations import Defect, replaced
+from yunishard.partition_worker.engine.nodes.nodes import Nodes
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.ready_queues import Readiness, SwapCandidates
+from yunishard.partition_worker.engine.reservation_index import ReservationIndex
+from yunishard.partition_worker.engine.state import PartitionState, Timers
+from yunishard.partition_worker.engine.user_limits import Usage
+from yunishard.partition_worker.recovery import Recovery
+from yunishard.partition_worker.worker import Worker
 
 # A record forgets a field ---------------------------------------------------------------------------------------------
 

@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from common.journal_messages import Step
-from common.names import BROKER
-from common.wire import Incoming, Outgoing
-from partition_worker.worker import Worker
 from tests.invariants import find_violations
 from tests.likeness import differences
 from tests.recorded import snapshot
 from tests.sim.auditor import Violation
 from tests.sim.operator_changes import OperatorChanges
+from yunishard.common.messages.journal_messages import Step
+from yunishard.common.messages.wire import Incoming, Outgoing
+from yunishard.common.names import BROKER
+from yunishard.partition_worker.worker import Worker
 
 _STEP = msgspec.msgpack.Decoder(Step)
 

@@ -15,8 +15,10 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from common.messages import Command, Header, News
-from common.rm_messages import (
+from tests.sim.hearing import confirmed, hear, pieces
+from tests.sim.site import Site
+from yunishard.common.messages.kinds import Command, Header, News
+from yunishard.common.messages.rm_messages import (
     PREDICATES,
     STATE_DUMP,
     AllocationRequest,
@@ -39,11 +41,9 @@ from common.rm_messages import (
     UpdateConfiguration,
     Verdict,
 )
-from common.session import EncodedMessage, Session, SessionState
-from common.wire import NEVER, Incoming, Outgoing, WireError
-from tests.sim.hearing import confirmed, hear, pieces
-from tests.sim.site import Site
-from yunishard.session import Liveness
+from yunishard.common.messages.session import EncodedMessage, Session, SessionState
+from yunishard.common.messages.wire import NEVER, Incoming, Outgoing, WireError
+from yunishard.sdk.session import Liveness
 
 if TYPE_CHECKING:
     from tests.sim.auditor import Auditor

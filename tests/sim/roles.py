@@ -12,25 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from broker.config_versions import ConfigVersions, VersionHistory
-from broker.election import ElectedBroker
-from broker.hosts import HostRow
-from broker.registry import RmRecord
-from broker.routing import BrokerMachine
-from broker.state import BrokerState
-from common.control_messages import GroupsFound, GroupsWanted, Hello
-from common.journal_messages import Step
-from common.messages import Header
-from common.names import BROKER, FILE, JOURNAL, LOCAL_HOST, OFF, READER, RECORD, RMPROXY, WEBSERVICE, peer_name
-from common.rm_messages import Heartbeat
-from common.settings import Settings
-from common.wire import BrokerAddress, Incoming, Outgoing, decode_body, make_outgoing
-from deploy.children import Granted, LeaderFound, Start
-from partition_worker.engine.state import Tuning
-from partition_worker.partition_host import GROUPS, PartitionHost
-from partition_worker.recovery import JournalDamaged
-from partition_worker.worker import IdleWorker, Worker
-from rmproxy.proxy import Proxy
 from tests.analyses import answer_text
 from tests.invariants import find_violations
 from tests.sim.asker import Asker
@@ -44,6 +25,36 @@ from tests.sim.network import Router
 from tests.sim.operator_changes import WatchedRegistry
 from tests.sim.process import Process
 from tests.sim.records import WatchedWorker, compare
+from yunishard.broker.config_versions import ConfigVersions, VersionHistory
+from yunishard.broker.election import ElectedBroker
+from yunishard.broker.hosts import HostRow
+from yunishard.broker.registry import RmRecord
+from yunishard.broker.routing import BrokerMachine
+from yunishard.broker.state import BrokerState
+from yunishard.common.messages.control_messages import GroupsFound, GroupsWanted, Hello
+from yunishard.common.messages.journal_messages import Step
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.rm_messages import Heartbeat
+from yunishard.common.messages.wire import BrokerAddress, Incoming, Outgoing, decode_body, make_outgoing
+from yunishard.common.names import (
+    BROKER,
+    FILE,
+    JOURNAL,
+    LOCAL_HOST,
+    OFF,
+    READER,
+    RECORD,
+    RMPROXY,
+    WEBSERVICE,
+    peer_name,
+)
+from yunishard.common.settings import Settings
+from yunishard.deploy.children import Granted, LeaderFound, Start
+from yunishard.partition_worker.engine.state import Tuning
+from yunishard.partition_worker.partition_host import GROUPS, PartitionHost
+from yunishard.partition_worker.recovery import JournalDamaged
+from yunishard.partition_worker.worker import IdleWorker, Worker
+from yunishard.rmproxy.proxy import Proxy
 
 if TYPE_CHECKING:
     from tests.sim.supervision import Keeper

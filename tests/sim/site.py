@@ -12,9 +12,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from common.messages import Command, Resources
-from common.names import NODE_PARTITION
-from common.rm_messages import (
+from yunishard.common.messages.kinds import Command, Resources
+from yunishard.common.messages.rm_messages import (
     NODE_CREATE,
     NODE_CREATE_DRAIN,
     AddApplicationRequest,
@@ -26,6 +25,7 @@ from common.rm_messages import (
     PreemptionPolicy,
     UserGroupInformation,
 )
+from yunishard.common.names import NODE_PARTITION
 
 FORCED_TAG: Final = "application.create.force"
 FOREIGN: Final = "foreign"

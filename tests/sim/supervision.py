@@ -11,15 +11,16 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from common import wire
-from common.control_messages import Figures, WorkersWanted
-from common.messages import Header
-from common.metrics import encode_families, report_process_up
-from common.names import BROKER, OFF, RMPROXY, SUPERVISOR, WEBSERVICE, peer_name
-from common.rm_messages import Heartbeat
-from common.settings import Settings
-from common.wire import NEVER, BrokerAddress, Incoming, Outgoing, decode_body, make_outgoing
-from deploy.children import (
+from tests.sim.host import Host
+from yunishard.common.messages import wire
+from yunishard.common.messages.control_messages import Figures, WorkersWanted
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.rm_messages import Heartbeat
+from yunishard.common.messages.wire import NEVER, BrokerAddress, Incoming, Outgoing, decode_body, make_outgoing
+from yunishard.common.names import BROKER, OFF, RMPROXY, SUPERVISOR, WEBSERVICE, peer_name
+from yunishard.common.process.metrics import encode_families, report_process_up
+from yunishard.common.settings import Settings
+from yunishard.deploy.children import (
     Alive,
     Connect,
     Died,
@@ -35,8 +36,7 @@ from deploy.children import (
     Tell,
     Terminate,
 )
-from deploy.supervisor import Supervisor
-from tests.sim.host import Host
+from yunishard.deploy.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from tests.sim.process import Process

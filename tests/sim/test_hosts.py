@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from common.messages import Header
-from common.names import BROKER
-from common.query_messages import ChangeHosts
-from common.wire import make_outgoing
 from tests.sim import convergence, roles
 from tests.sim.faults import Options
 from tests.sim.roles import SETTINGS
 from tests.sim.world import World
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.query_messages import ChangeHosts
+from yunishard.common.messages.wire import make_outgoing
+from yunishard.common.names import BROKER
 
 CALM = Options(
     kinds=(),

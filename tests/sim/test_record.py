@@ -2,12 +2,12 @@
 
 import random
 
-from common.control_messages import ManagerRecord, Recorded
-from common.messages import Header
-from common.names import RECORD
-from common.wire import Incoming, Outgoing, decode_body, make_outgoing
 from tests.sim.record import DurableRecord
 from tests.sim.timeline import Timeline
+from yunishard.common.messages.control_messages import ManagerRecord, Recorded
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.wire import Incoming, Outgoing, decode_body, make_outgoing
+from yunishard.common.names import RECORD
 
 
 def written(rm: str) -> Outgoing:

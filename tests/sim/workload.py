@@ -9,8 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from common.names import NODE_PARTITION
-from common.rm_messages import (
+from tests.sim.configurations import LEAVES, REFUSED
+from tests.sim.hearing import foreign_release, releases
+from tests.sim.rm import ResourceManager, hash_of
+from tests.sim.site import Application, Node, Phase, Pod, Site, foreign, node_info, submission
+from yunishard.common.messages.rm_messages import (
     NODE_DECOMMISSION,
     NODE_DRAIN,
     NODE_DRAIN_TO_SCHEDULABLE,
@@ -24,12 +27,9 @@ from common.rm_messages import (
     NodeRequest,
     RemoveApplicationRequest,
 )
-from common.session import EncodedMessage
-from partition_worker.engine.predicates.evaluation import PARTITION_SCOPE, SCOPE
-from tests.sim.configurations import LEAVES, REFUSED
-from tests.sim.hearing import foreign_release, releases
-from tests.sim.rm import ResourceManager, hash_of
-from tests.sim.site import Application, Node, Phase, Pod, Site, foreign, node_info, submission
+from yunishard.common.messages.session import EncodedMessage
+from yunishard.common.names import NODE_PARTITION
+from yunishard.partition_worker.engine.predicates.evaluation import PARTITION_SCOPE, SCOPE
 
 NODES_MAX: Final = 5
 APPLICATIONS_MAX: Final = 6

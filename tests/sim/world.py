@@ -13,13 +13,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from broker.routing import BrokerMachine
-from common.messages import Header
-from common.names import BROKER, LOCAL_HOST, RMPROXY, SUPERVISED, peer_name
-from common.session import EncodedMessage
-from common.wire import LINK_LOST, Incoming
-from deploy.children import Leave
-from partition_worker.worker import Worker
 from tests.sim import convergence
 from tests.sim.auditor import Auditor, Violation
 from tests.sim.configurations import variants
@@ -39,6 +32,13 @@ from tests.sim.story import Story
 from tests.sim.supervision import ANEW_S, Keeper
 from tests.sim.timeline import Timeline
 from tests.sim.workload import Appetite, Workload
+from yunishard.broker.routing import BrokerMachine
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.session import EncodedMessage
+from yunishard.common.messages.wire import LINK_LOST, Incoming
+from yunishard.common.names import BROKER, LOCAL_HOST, RMPROXY, SUPERVISED, peer_name
+from yunishard.deploy.children import Leave
+from yunishard.partition_worker.worker import Worker
 
 SAFETY_S: Final = 25.0
 """How long faults happen."""

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from common import compiled
-from common.compiled import find_engine
-from simulator import command
-from simulator.command import parse_duration
 from tests.simulator.test_validation import LCG, NASA, read_lines
-from yunishard import cli
+from yunishard.cli import main as cli
+from yunishard.common.process import compiled
+from yunishard.common.process.compiled import find_engine
+from yunishard.workloads.simulator import command
+from yunishard.workloads.simulator.command import parse_duration
 
 QUEUES = """
 partitions:
@@ -34,7 +34,7 @@ partitions:
 """
 
 
-MAIN = "import sys; from yunishard.cli import main; sys.exit(main())"
+MAIN = "import sys; from yunishard.cli.main import main; sys.exit(main())"
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from simulator.compare import compare
-from simulator.run_folder import load_run
 from tests.simulator.sample_runs import write_run, write_sample_run
+from yunishard.workloads.simulator.compare import compare
+from yunishard.workloads.simulator.run_folder import load_run
 
 
 def row(name: str, wait: float | None) -> dict[str, object]:

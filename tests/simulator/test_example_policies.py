@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from common.config.validation import load
-from simulator.node_files import load_nodes, sum_capacity
+from yunishard.common.config.validation import load
+from yunishard.workloads.simulator.node_files import load_nodes, sum_capacity
 
 FOLDER = Path(__file__).parents[2] / "examples" / "policies"
 

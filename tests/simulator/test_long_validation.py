@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulator.test_validation import LCG, read_lines
-from yunishard import cli
+from yunishard.cli import main as cli
 
 WAIT_S = 0.5
 """Real seconds by which the system may decide later than the simulation, and the RM send later than planned."""

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from simulator.report import GROUPS_MAX, add_report_arguments, build_report, run_report
-from simulator.run_folder import load_run, load_runs
 from tests.simulator.sample_runs import write_run, write_sample_run
+from yunishard.workloads.simulator.report import GROUPS_MAX, add_report_arguments, build_report, run_report
+from yunishard.workloads.simulator.run_folder import load_run, load_runs
 
 
 class Page(HTMLParser):

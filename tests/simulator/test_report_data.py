@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.report_data import (
+from tests.simulator.sample_runs import write_run, write_sample_run
+from yunishard.workloads.simulator.report_data import (
     ALL,
     DISTRIBUTION_POINTS,
     POINTS_MAX,
@@ -19,8 +20,7 @@ from simulator.report_data import (
     compute_distribution,
     look_up,
 )
-from simulator.run_folder import Run, load_run
-from tests.simulator.sample_runs import write_run, write_sample_run
+from yunishard.workloads.simulator.run_folder import Run, load_run
 
 
 def test_averages_of_finer_coarser_and_equal_intervals() -> None:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from simulator.run_folder import RUNS_MAX, Preemption, find_folders, load_run, load_runs
 from tests.simulator.sample_runs import write_run
-from yunishard.cli import CommandUnusable
+from yunishard.cli.main import CommandUnusable
+from yunishard.workloads.simulator.run_folder import RUNS_MAX, Preemption, find_folders, load_run, load_runs
 
 JOB = {"job": "a", "user": "ann", "queue": "root.a", "submit": 1.5, "start": 3, "end": 13, "wait": 1.5, "run_time": 10}
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from simulator.simulation import RunSpec, fill_template, simulate
-from yunishard.cli import CommandUnusable
+from yunishard.cli.main import CommandUnusable
+from yunishard.workloads.simulator.simulation import RunSpec, fill_template, simulate
 
 QUEUES = """
 partitions:

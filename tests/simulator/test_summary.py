@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.run_folder import SimulatedJob, UsageSeries, load_run
-from simulator.summary import (
+from tests.simulator.sample_runs import write_run, write_sample_run
+from yunishard.workloads.simulator.run_folder import SimulatedJob, UsageSeries, load_run
+from yunishard.workloads.simulator.summary import (
     compute_jain_index,
     find_percentile,
     list_figures,
@@ -17,7 +18,6 @@ from simulator.summary import (
     summarize_jobs,
     summarize_share,
 )
-from tests.simulator.sample_runs import write_run, write_sample_run
 
 SPAN = 100.0
 

@@ -8,11 +8,11 @@ from unittest.mock import patch
 
 import pytest
 
-from partition_worker.engine.state import TEXT_MAX
-from simulator import traces
-from simulator.traces import load_traces, read_json_lines, read_openb
-from yunishard.cli import CommandUnusable
-from yunishard.replay import workload
+from yunishard.cli.main import CommandUnusable
+from yunishard.partition_worker.engine.state import TEXT_MAX
+from yunishard.workloads.replay import workload
+from yunishard.workloads.simulator import traces
+from yunishard.workloads.simulator.traces import load_traces, read_json_lines, read_openb
 
 OPENB = ",".join(traces._OPENB).encode() + b"\n"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from yunishard.cli import main
+from yunishard.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "choose-a-policy.md").read_text().replace("\\\n", " ")

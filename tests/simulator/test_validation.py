@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from simulator.simulation import RunSpec, simulate
+from yunishard.workloads.simulator.simulation import RunSpec, simulate
 
 ROOT = Path(__file__).parents[2]
 LCG = ROOT / "examples" / "lcg-2005.swf.gz"

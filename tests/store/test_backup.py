@@ -10,11 +10,11 @@ from typing import Final
 import psycopg
 import pytest
 
-from common.postgres import convert
-from partition_worker.journal.postgres_journal import PostgresJournals
 from tests import postgres
 from tests.partition_worker.journal.hand import encoded
 from tests.store.test_cli import OTHER, fill, verify
+from yunishard.common.postgres.connection import convert
+from yunishard.partition_worker.journal.postgres_journal import PostgresJournals
 
 PLACES: Final = ("--dbname=", "--file=", "--pgdata=")
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "operating" / "backup.md").read_text()

@@ -7,12 +7,12 @@ from typing import Final
 import psycopg
 import pytest
 
-from common.names import BROKER
-from common.postgres import Database, convert
-from common.postgres_leases import HeldLease, acquire_lease
-from common.postgres_tables import TABLES, describe_tables
 from tests import postgres
-from yunishard.cli import main
+from yunishard.cli.main import main
+from yunishard.common.names import BROKER
+from yunishard.common.postgres.connection import Database, convert
+from yunishard.common.postgres.leases import HeldLease, acquire_lease
+from yunishard.common.postgres.tables import TABLES, describe_tables
 
 ROLE: Final = "checker"
 

@@ -9,20 +9,6 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from broker.postgres_store import PostgresStore
-from broker.sqlite_store import SqliteStore
-from broker.store import RECORD_NAME, Store
-from common.control_messages import ManagerRecord
-from common.history_records import Failing
-from common.names import BROKER
-from common.postgres import FORMAT
-from common.postgres_leases import HeldLease, acquire_lease, renew_lease
-from common.settings import Settings, SettingsError, parse_setting
-from deploy.preflight import prepare
-from partition_worker.journal.postgres_journal import PostgresJournals
-from partition_worker.journal.protocol import Journals
-from partition_worker.journal.sqlite_journal import SqliteJournals
-from store import history_copy
 from tests import postgres
 from tests.broker.test_store import facts, version, written
 from tests.machines import PARTITION, RM
@@ -41,16 +27,30 @@ from tests.webservice.history.accounts import (
     usage,
 )
 from tests.webservice.history.accounts import OTHER as OTHER_RM
-from webservice import audit as audit_files
-from webservice import postgres_audit
-from webservice.audit import AUDIT, AuditFile, AuditLines
-from webservice.history.collector import Gap, ReadPosition
-from webservice.history.postgres_store import PostgresHistory
-from webservice.history.queries import LISTS, HistoryFilter, read_minutes, read_page
-from webservice.history.sqlite_store import SqliteHistory
-from webservice.history.store import HistoryStore
-from webservice.postgres_audit import PostgresAudit
-from yunishard.cli import main
+from yunishard.broker.postgres_store import PostgresStore
+from yunishard.broker.sqlite_store import SqliteStore
+from yunishard.broker.store import RECORD_NAME, Store
+from yunishard.cli.main import main
+from yunishard.common.history_records import Failing
+from yunishard.common.messages.control_messages import ManagerRecord
+from yunishard.common.names import BROKER
+from yunishard.common.postgres.connection import FORMAT
+from yunishard.common.postgres.leases import HeldLease, acquire_lease, renew_lease
+from yunishard.common.settings import Settings, SettingsError, parse_setting
+from yunishard.deploy.preflight import prepare
+from yunishard.partition_worker.journal.postgres_journal import PostgresJournals
+from yunishard.partition_worker.journal.protocol import Journals
+from yunishard.partition_worker.journal.sqlite_journal import SqliteJournals
+from yunishard.store import history_copy
+from yunishard.webservice import audit as audit_files
+from yunishard.webservice import postgres_audit
+from yunishard.webservice.audit import AUDIT, AuditFile, AuditLines
+from yunishard.webservice.history.collector import Gap, ReadPosition
+from yunishard.webservice.history.postgres_store import PostgresHistory
+from yunishard.webservice.history.queries import LISTS, HistoryFilter, read_minutes, read_page
+from yunishard.webservice.history.sqlite_store import SqliteHistory
+from yunishard.webservice.history.store import HistoryStore
+from yunishard.webservice.postgres_audit import PostgresAudit
 
 OTHER = "rm-1_gpu"
 

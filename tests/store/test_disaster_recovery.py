@@ -8,11 +8,11 @@ from typing import Final
 
 import psycopg
 
-from common.postgres import convert
-from partition_worker.journal.postgres_journal import PostgresJournals
 from tests import postgres
 from tests.machines import PARTITION
 from tests.partition_worker.journal.hand import encoded
+from yunishard.common.postgres.connection import convert
+from yunishard.partition_worker.journal.postgres_journal import PostgresJournals
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "operating" / "disaster-recovery.md").read_text()
 

@@ -10,13 +10,13 @@ from typing import Final
 import psycopg
 import pytest
 
-from partition_worker.journal.postgres_journal import PostgresJournals
 from tests import postgres
 from tests.deploy.certificates import self_signed
 from tests.deploy.system import free_ports
 from tests.machines import PARTITION
 from tests.partition_worker.journal.hand import encoded
 from tests.store.tls import TlsFront
+from yunishard.partition_worker.journal.postgres_journal import PostgresJournals
 
 SYSTEM: Final = max(Path("/usr/lib/postgresql").glob("*/bin"), default=Path("/nonexistent"))
 """The binaries of Debian's PostgreSQL, which have TLS."""

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from common.query_messages import Actor
-from partition_worker.engine.administration import NotDone
 from tests.builders import COMMANDS, PROVIDED_CREATE, Words, words
 from tests.trial import ADMIN, Trial
+from yunishard.common.messages.query_messages import Actor
+from yunishard.partition_worker.engine.administration import NotDone
 
 STORIES = sorted(Path(__file__).parent.glob("*.txt"))
 

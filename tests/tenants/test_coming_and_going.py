@@ -8,8 +8,8 @@ import pytest
 
 from tests.deploy.system import FREE_PORTS, Up, eventually, up
 from tests.processes.placing import QUEUES
-from yunishard.client import ResourceManager
-from yunishard.items import node
+from yunishard.sdk.client import ResourceManager
+from yunishard.sdk.items import node
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 

@@ -1,10 +1,10 @@
 """Partitions are processes: all resource managers together have no more of them than the setting says."""
 
-from common.rm_messages import Refused
-from common.settings import Settings
-from common.wire import NEVER, Outgoing, decode_body
 from tests.broker.bench import PROXY, BrokerBench
 from tests.machines import ONE_QUEUE
+from yunishard.common.messages.rm_messages import Refused
+from yunishard.common.messages.wire import NEVER, Outgoing, decode_body
+from yunishard.common.settings import Settings
 
 QUEUES = "queues: [{name: root, submitacl: '*', queues: [{name: batch}]}]"
 TWO = f"partitions: [{{name: default, {QUEUES}}}, {{name: gpu, {QUEUES}}}]"

@@ -13,8 +13,8 @@ import pytest
 
 from tests.conformance.rest import Rest
 from tests.deploy.system import FREE_PORTS, Up, eventually, up
-from yunishard.client import ResourceManager
-from yunishard.items import application, ask, node
+from yunishard.sdk.client import ResourceManager
+from yunishard.sdk.items import application, ask, node
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import pytest
 
-from common.rm_messages import AllocationResponse
 from tests.conformance.rest import Rest
 from tests.processes.system import System
-from yunishard.client import ResourceManager
-from yunishard.items import application, ask, node
+from yunishard.common.messages.rm_messages import AllocationResponse
+from yunishard.sdk.client import ResourceManager
+from yunishard.sdk.items import application, ask, node
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from common.names import PREDICATE_PLUGINS
+from yunishard.common.names import PREDICATE_PLUGINS
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -46,7 +46,7 @@ class Plugin:
 
 SMALL_SNAPSHOTS: Final = '''
 from partition_worker import rm_channel
-from partition_worker.journal import sqlite_journal
+from yunishard.partition_worker.journal import sqlite_journal
 
 assert hasattr(rm_channel, "SNAPSHOT_BYTES") and hasattr(sqlite_journal, "SLICE_STEPS")
 rm_channel.SNAPSHOT_BYTES, rm_channel.REST, sqlite_journal.SLICE_STEPS = 20_000, 1, 16
@@ -104,10 +104,12 @@ def export_commit(commit: str, folder: Path) -> tuple[Path, str]:
     archive, subject = _git("archive", commit), _git("log", "-1", "--format=%h %s", commit).decode().strip()
     with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
         opened.extractall(folder, filter="data")
-    command = [sys.executable, "-P", "-c", "import broker; print(broker.__file__)"]
+    if not (folder / "yunishard" / "broker").exists():
+        raise CommitUnavailable(f"the processes of {subject} are no modules of yunishard")
+    command = [sys.executable, "-P", "-c", "from yunishard import broker; print(broker.__file__)"]
     variables = {**os.environ, "PYTHONPATH": str(folder)}
     used = subprocess.run(command, env=variables, capture_output=True, text=True, check=True, cwd=folder).stdout
-    assert Path(used.strip()) == folder / "broker" / "__init__.py", used
+    assert Path(used.strip()) == folder / "yunishard" / "broker" / "__init__.py", used
     return folder, subject
 
 

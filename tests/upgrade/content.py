@@ -56,7 +56,7 @@ HANGING_LOOKUP: Final = '''
 import pwd
 import time
 
-from partition_worker.group_lookup import GroupLookup
+from yunishard.partition_worker.group_lookup import GroupLookup
 
 find_user = pwd.getpwnam
 GroupLookup.__init__.__kwdefaults__["limit_s"] = 600.0

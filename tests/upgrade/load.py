@@ -15,14 +15,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
-from common.names import external_name
 from tests.chaos import verdict
 from tests.chaos.books import Ask
 from tests.chaos.rm import ChaosRm
 from tests.chaos.system import System
 from tests.conformance.rest import quoted
 from tests.upgrade.builds import Build
-from yunishard.exceptions import ConfigurationRefused, OutcomeUnknown
+from yunishard.common.names import external_name
+from yunishard.sdk.exceptions import ConfigurationRefused, OutcomeUnknown
 
 RMS: Final = {"alpha": ("default", "gpu"), "beta": ("default",), "gamma": ("default",)}
 """Partitions by resource manager."""

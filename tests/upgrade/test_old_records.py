@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from broker.rm_records import restore_session
-from broker.sqlite_store import SqliteStore
 from tests.deploy.system import FREE_PORTS, up
 from tests.upgrade.test_old_states import extracted, named
-from webservice.audit import AuditFile, AuditLog, Entry
-from webservice.history.queries import HistoryFilter, read_page
-from webservice.history.sqlite_store import SqliteHistory
+from yunishard.broker.rm_records import restore_session
+from yunishard.broker.sqlite_store import SqliteStore
+from yunishard.webservice.audit import AuditFile, AuditLog, Entry
+from yunishard.webservice.history.queries import HistoryFilter, read_page
+from yunishard.webservice.history.sqlite_store import SqliteHistory
 
 FOLDER = Path(__file__).parent
 RECORD_2 = sorted(FOLDER.glob("record-2-*.tar.gz"))

@@ -21,9 +21,9 @@ import pytest
 from msgspec import NODEFAULT, Raw, Struct
 from msgspec.structs import FieldInfo, fields
 
-from common.journal_messages import Step
-from partition_worker.engine.durable_records import AnyRecord, decode_records, kind_of
-from partition_worker.recovery import SnapshotHead
+from yunishard.common.messages.journal_messages import Step
+from yunishard.partition_worker.engine.durable_records import AnyRecord, decode_records, kind_of
+from yunishard.partition_worker.recovery import SnapshotHead
 
 FILE = Path(__file__).parent / "records.jsonl"
 KINDS = {kind_of(kind): kind for kind in get_args(AnyRecord)}

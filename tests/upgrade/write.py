@@ -14,11 +14,11 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from partition_worker.journal.database import FORMAT
 from tests.conformance.rest import Rest
 from tests.deploy.system import FREE_PORTS, up
 from tests.upgrade.builds import Build
 from tests.upgrade.content import HANGING_LOOKUP, build_up, managers, picture
+from yunishard.partition_worker.journal.database import FORMAT
 
 ENDINGS: Final = {"stopped": signal.SIGTERM, "crashed": signal.SIGKILL}
 NOTE: Final = "written.json"

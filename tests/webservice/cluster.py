@@ -10,14 +10,14 @@ from typing import Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from common.settings import Settings
 from tests.captures.player import Player
 from tests.captures.scenario import scenario
 from tests.captures.system import SystemLink
 from tests.webservice.fakes import CLIENT, SERVER, loopback_users
-from webservice.api import Api
-from webservice.authn_authz import AccessControl
-from webservice.history.queries import HistoryReader
+from yunishard.common.settings import Settings
+from yunishard.webservice.api import Api
+from yunishard.webservice.authn_authz import AccessControl
+from yunishard.webservice.history.queries import HistoryReader
 
 UNREGISTERED, EMPTY, FILLED = "unregistered", "empty", "main"
 """Moments of the scenario."""

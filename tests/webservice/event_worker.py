@@ -4,10 +4,10 @@ import asyncio
 
 from msgspec.json import encode
 
-from common.history_records import COUNT_MAX, EventLines
-from common.query_messages import Answer, Query
-from webservice.event_streams import Pace
-from webservice.views import RequestError
+from yunishard.common.history_records import COUNT_MAX, EventLines
+from yunishard.common.messages.query_messages import Answer, Query
+from yunishard.webservice.event_streams import Pace
+from yunishard.webservice.views import RequestError
 
 EAGER = Pace(interval_min_s=0, interval_max_s=0, past_pause_s=0)
 """Asks all the time."""

@@ -7,12 +7,12 @@ import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from common.messages import Header, Message
-from common.query_messages import Answer, ListPartitions, PartitionList
-from common.rm_messages import Heartbeat
-from common.transport import BrokerPort, Transport
-from common.wire import Incoming, Outgoing, encode_body
 from tests.webservice.fakes import partition
+from yunishard.common.messages.kinds import Header, Message
+from yunishard.common.messages.query_messages import Answer, ListPartitions, PartitionList
+from yunishard.common.messages.rm_messages import Heartbeat
+from yunishard.common.messages.wire import Incoming, Outgoing, encode_body
+from yunishard.common.transport.event_loop import BrokerPort, Transport
 
 Behaviour = Callable[[Incoming], list[Outgoing]]
 

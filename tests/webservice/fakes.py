@@ -7,9 +7,10 @@ from collections.abc import Callable
 import httpx
 from starlette.types import Receive, Scope, Send
 
-from common.acl import NOBODY, Acl
-from common.config.model import compute_checksum
-from common.query_messages import (
+from tests.webservice.socket_tables import line
+from yunishard.common.config.acl import NOBODY, Acl
+from yunishard.common.config.model import compute_checksum
+from yunishard.common.messages.query_messages import (
     Actor,
     Answer,
     ChangeConfig,
@@ -24,14 +25,13 @@ from common.query_messages import (
     ReadHosts,
     Schedule,
 )
-from common.settings import Settings
-from tests.webservice.socket_tables import line
-from webservice.api import Api
-from webservice.authn_authz import AccessControl, LoopbackUsers
-from webservice.broker_client import Change
-from webservice.credentials import CERTIFICATE_EXTENSION, Identity
-from webservice.history.queries import HistoryReader
-from webservice.views import RequestError
+from yunishard.common.settings import Settings
+from yunishard.webservice.api import Api
+from yunishard.webservice.authn_authz import AccessControl, LoopbackUsers
+from yunishard.webservice.broker_client import Change
+from yunishard.webservice.credentials import CERTIFICATE_EXTENSION, Identity
+from yunishard.webservice.history.queries import HistoryReader
+from yunishard.webservice.views import RequestError
 
 Reader = Callable[[str, ReadConfig | ReadHosts], Answer]
 Changer = Callable[[Change], Answer]

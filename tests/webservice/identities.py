@@ -8,7 +8,7 @@ from functools import cache
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
-from common.token_keys import TokenKeys, parse_token_keys
+from yunishard.common.transport.token_keys import TokenKeys, parse_token_keys
 
 NOW = 1_700_000_000.0
 SECRET = bytes(range(32))

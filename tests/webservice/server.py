@@ -8,7 +8,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.server import ServerState
 
-from webservice.http1 import BoundedHttpProtocol
+from yunishard.webservice.http1 import BoundedHttpProtocol
 
 
 @contextlib.asynccontextmanager

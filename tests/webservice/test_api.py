@@ -9,14 +9,14 @@ import httpx
 import pytest
 from starlette.types import Message
 
-from common.acl import parse_acl
-from common.query_messages import Answer, PartitionList, Query
-from common.settings import Settings
 from tests.webservice.fakes import QUEUES, FakeLink, loopback_users, partition, request
-from webservice import api, response_cache
-from webservice.api import Api
-from webservice.authn_authz import AccessControl
-from webservice.response_cache import accepts_gzip
+from yunishard.common.config.acl import parse_acl
+from yunishard.common.messages.query_messages import Answer, PartitionList, Query
+from yunishard.common.settings import Settings
+from yunishard.webservice import api, response_cache
+from yunishard.webservice.api import Api
+from yunishard.webservice.authn_authz import AccessControl
+from yunishard.webservice.response_cache import accepts_gzip
 
 LINK = FakeLink(partition())
 

@@ -10,8 +10,8 @@ import pytest
 from schemathesis.specs.openapi.definitions import OPENAPI_31
 
 from tests.webservice.fakes import QUEUES, FakeLink, loopback_users, partition, request
-from webservice import api_document
-from webservice.api_document import ROUTES, operation_id
+from yunishard.webservice import api_document
+from yunishard.webservice.api_document import ROUTES, operation_id
 
 PATH: Final = "/ws/v1/openapi.json"
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from common.query_messages import Answer
 from tests.webservice.fakes import CHECKSUM, QUEUES, FakeLink, change, loopback_users, partition, request
-from webservice import audit
-from webservice.audit import FAILED_A_MINUTE_MAX, FILE_BYTES_MAX, FILES_MAX, AuditFile, AuditLog, Entry
-from webservice.authn_authz import AccessControl
-from webservice.broker_client import Change
+from yunishard.common.messages.query_messages import Answer
+from yunishard.webservice import audit
+from yunishard.webservice.audit import FAILED_A_MINUTE_MAX, FILE_BYTES_MAX, FILES_MAX, AuditFile, AuditLog, Entry
+from yunishard.webservice.authn_authz import AccessControl
+from yunishard.webservice.broker_client import Change
 
 
 class Clock:

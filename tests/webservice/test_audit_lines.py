@@ -13,15 +13,15 @@ from typing import Final, Protocol
 import psycopg
 import pytest
 
-from common.query_messages import Answer
 from tests import postgres
 from tests.full_disk import full_disk
 from tests.webservice.fakes import FakeLink, loopback_users, partition, request
-from webservice import audit, postgres_audit
-from webservice.audit import AuditFile, AuditLines, AuditLog, Entry
-from webservice.authn_authz import AccessControl
-from webservice.broker_client import Change
-from webservice.postgres_audit import PostgresAudit
+from yunishard.common.messages.query_messages import Answer
+from yunishard.webservice import audit, postgres_audit
+from yunishard.webservice.audit import AuditFile, AuditLines, AuditLog, Entry
+from yunishard.webservice.authn_authz import AccessControl
+from yunishard.webservice.broker_client import Change
+from yunishard.webservice.postgres_audit import PostgresAudit
 
 KILL = "/ws/v1/partition/default/application/app-1/kill"
 

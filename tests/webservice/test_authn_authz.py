@@ -12,21 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from common.acl import parse_acl
-from common.query_messages import Actor
-from common.settings import CERTIFICATE, PROXY, TOKEN
 from tests.webservice.fakes import ADMIN, ALICE, CLIENT, SERVER, FakeLink, loopback_users, request
 from tests.webservice.identities import NOW, jwks, secret_jwk, token
 from tests.webservice.socket_tables import line
-from webservice.authn_authz import (
-    LOGGED_A_MINUTE_MAX,
-    AccessControl,
-    KeyFile,
-    LoopbackUsers,
-    look_up_account,
-)
-from webservice.credentials import Identity, InvalidToken
-from webservice.views import RequestError
+from yunishard.common.config.acl import parse_acl
+from yunishard.common.messages.query_messages import Actor
+from yunishard.common.settings import CERTIFICATE, PROXY, TOKEN
+from yunishard.webservice.authn_authz import LOGGED_A_MINUTE_MAX, AccessControl, KeyFile, LoopbackUsers, look_up_account
+from yunishard.webservice.credentials import Identity, InvalidToken
+from yunishard.webservice.views import RequestError
 
 HERE = "127.0.0.1"
 ALICE_CERTIFICATE = Identity("alice")

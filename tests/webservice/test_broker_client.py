@@ -8,16 +8,16 @@ from unittest.mock import patch
 
 import pytest
 
-from broker.config_rollout import ROLLOUT_MAX_S
-from common.control_messages import Hello
-from common.messages import Header
-from common.query_messages import Actor, Answer, ChangeConfig, KillApplication, Query, ReadConfig
-from common.rm_messages import Refused
-from common.wire import BrokerAddress, Incoming, Outgoing, decode_body
 from tests.webservice.fake_broker import Behaviour, FakeBroker, broker, helpful, reply
-from webservice import broker_client
-from webservice.broker_client import ANSWER_MAX_S, CHANGE_MAX_S, CHANGES_MAX, QUERIES_MAX, BrokerClient
-from webservice.views import RequestError
+from yunishard.broker.config_rollout import ROLLOUT_MAX_S
+from yunishard.common.messages.control_messages import Hello
+from yunishard.common.messages.kinds import Header
+from yunishard.common.messages.query_messages import Actor, Answer, ChangeConfig, KillApplication, Query, ReadConfig
+from yunishard.common.messages.rm_messages import Refused
+from yunishard.common.messages.wire import BrokerAddress, Incoming, Outgoing, decode_body
+from yunishard.webservice import broker_client
+from yunishard.webservice.broker_client import ANSWER_MAX_S, CHANGE_MAX_S, CHANGES_MAX, QUERIES_MAX, BrokerClient
+from yunishard.webservice.views import RequestError
 
 Talk = Callable[[BrokerClient, FakeBroker], Awaitable[None]]
 

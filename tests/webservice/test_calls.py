@@ -3,10 +3,17 @@
 import pytest
 from msgspec.structs import replace
 
-from common.query_messages import NOT_MODIFIED, Answer, ManagerEntry, PartitionEntry, PartitionList, Query
 from tests.webservice.fakes import FakeLink, partition, request
-from webservice.calls import PartitionNames, default_rm, select_rm
-from webservice.views import RequestError
+from yunishard.common.messages.query_messages import (
+    NOT_MODIFIED,
+    Answer,
+    ManagerEntry,
+    PartitionEntry,
+    PartitionList,
+    Query,
+)
+from yunishard.webservice.calls import PartitionNames, default_rm, select_rm
+from yunishard.webservice.views import RequestError
 
 NODES = "/ws/v1/partition/default/nodes"
 

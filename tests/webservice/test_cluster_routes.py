@@ -9,16 +9,16 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
-from common.metrics import Family, encode_families, gauge, report_process_up
-from common.query_messages import Answer, ManagerEntry, PartitionList, Query
-from common.settings import Settings
 from tests.webservice.fakes import CLIENT, FakeLink, SilentLink, loopback_users, partition, request
-from webservice import cluster_routes
-from webservice.api import Api
-from webservice.authn_authz import AccessControl
-from webservice.calls import Call, Respond, Services
-from webservice.response_cache import ResponseCache
-from webservice.views import RequestError
+from yunishard.common.messages.query_messages import Answer, ManagerEntry, PartitionList, Query
+from yunishard.common.process.metrics import Family, encode_families, gauge, report_process_up
+from yunishard.common.settings import Settings
+from yunishard.webservice import cluster_routes
+from yunishard.webservice.api import Api
+from yunishard.webservice.authn_authz import AccessControl
+from yunishard.webservice.calls import Call, Respond, Services
+from yunishard.webservice.response_cache import ResponseCache
+from yunishard.webservice.views import RequestError
 
 NODES = "/ws/v1/scheduler/node-utilizations"
 TWO = FakeLink(partition("rm-1"), partition("rm-2"))

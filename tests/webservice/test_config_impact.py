@@ -3,11 +3,11 @@
 import httpx
 import pytest
 
-from common.query_messages import Answer, Query, ReadConfig
-from common.table_definitions import ROWS_MAX
 from tests.webservice.fakes import CHECKSUM, QUEUES, FakeLink, SilentLink, answer, loopback_users, partition, request
-from webservice import config_impact
-from webservice.authn_authz import AccessControl
+from yunishard.common.messages.query_messages import Answer, Query, ReadConfig
+from yunishard.common.rest.table_definitions import ROWS_MAX
+from yunishard.webservice import config_impact
+from yunishard.webservice.authn_authz import AccessControl
 
 PATH = "/ws/v1/config/impact?rm=rm-1"
 SMALLER = "partitions:\n- name: default\n  queues:\n  - name: a\n    resources: {max: {vcore: 1}}\n"

@@ -6,12 +6,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from common.acl import parse_acl
-from common.config.model import compute_checksum
-from common.config.problems import Problem
-from common.query_messages import Answer, ChangeConfig, ReadConfig
-from common.settings import EffectiveSetting, Settings
 from tests.webservice.fakes import CHECKSUM, QUEUES, FakeLink, answer, loopback_users, partition, request
+from yunishard.common.config.acl import parse_acl
+from yunishard.common.config.model import compute_checksum
+from yunishard.common.config.problems import Problem
+from yunishard.common.messages.query_messages import Answer, ChangeConfig, ReadConfig
+from yunishard.common.settings import EffectiveSetting, Settings
 
 CONFIG = "/ws/v1/config"
 ONE = f"{CONFIG}?rm=rm-1"

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.config.model import (
+from yunishard.common.config.model import (
     Configuration,
     FilterConfig,
     NodeSortConfig,
@@ -20,15 +20,10 @@ from common.config.model import (
     ResolverConfig,
     ResourcesConfig,
 )
-from common.config.parse import Mapping, Scalar, compose
-from common.config.validation import load
-from webservice.config_view import (
-    config_json,
-    config_yaml,
-    format_scalar,
-    format_yaml,
-)
-from webservice.views import RequestError
+from yunishard.common.config.parse import Mapping, Scalar, compose
+from yunishard.common.config.validation import load
+from yunishard.webservice.config_view import config_json, config_yaml, format_scalar, format_yaml
+from yunishard.webservice.views import RequestError
 
 CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 """What the reference answered for the configurations beside it."""

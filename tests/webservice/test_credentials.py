@@ -16,7 +16,6 @@ from cryptography.hazmat.primitives import serialization
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.token_keys import TokenKeyError, parse_token_keys
 from tests.webservice.identities import (
     NOW,
     SECRET,
@@ -31,8 +30,9 @@ from tests.webservice.identities import (
     token,
 )
 from tests.webservice.socket_tables import HEAD, line
-from webservice.authn_authz import KeyFile
-from webservice.credentials import (
+from yunishard.common.transport.token_keys import TokenKeyError, parse_token_keys
+from yunishard.webservice.authn_authz import KeyFile
+from yunishard.webservice.credentials import (
     LEEWAY_S,
     TOKEN_BYTES_MAX,
     Identity,

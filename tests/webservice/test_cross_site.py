@@ -2,10 +2,10 @@
 
 import pytest
 
-from common.query_messages import Answer
-from common.settings import Settings
 from tests.webservice.fakes import QUEUES, FakeLink, answer, loopback_users, partition, request
-from webservice.cross_site import PREFLIGHT_S, Cors, explain_not_local, is_known_host
+from yunishard.common.messages.query_messages import Answer
+from yunishard.common.settings import Settings
+from yunishard.webservice.cross_site import PREFLIGHT_S, Cors, explain_not_local, is_known_host
 
 HERE = "127.0.0.1:9080"
 

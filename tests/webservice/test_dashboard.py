@@ -9,10 +9,10 @@ from typing import Final
 import httpx
 import pytest
 
-from common.settings import Settings
 from tests.webservice.fakes import FakeLink, partition, request
-from webservice.web_root import DASHBOARD
-from yunishard.commands import event_texts
+from yunishard.cli.commands import event_texts
+from yunishard.common.settings import Settings
+from yunishard.webservice.web_root import DASHBOARD
 
 VENDOR: Final = DASHBOARD / "vendor"
 FILES: Final = sorted(path for path in DASHBOARD.rglob("*") if path.is_file())

@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator, Mapping
 import httpx
 import pytest
 
-from common.query_messages import Answer, Query, ReadConfig
-from common.settings import Settings
 from tests.webservice.fakes import FakeLink, loopback_users, partition, request
-from webservice.api import Api
-from webservice.authn_authz import AccessControl
-from webservice.debug_routes import DEBUG, Part, write_json
-from webservice.views import RequestError
+from yunishard.common.messages.query_messages import Answer, Query, ReadConfig
+from yunishard.common.settings import Settings
+from yunishard.webservice.api import Api
+from yunishard.webservice.authn_authz import AccessControl
+from yunishard.webservice.debug_routes import DEBUG, Part, write_json
+from yunishard.webservice.views import RequestError
 
 ON = Settings(debug=True)
 TEXT = "text/plain; charset=utf-8"

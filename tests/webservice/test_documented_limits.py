@@ -11,15 +11,15 @@ import httpx
 import pytest
 from starlette.types import ASGIApp
 
-from common.query_messages import Answer, Query
-from common.settings import Settings
 from tests.webservice.cluster import FILLED
 from tests.webservice.cluster import api as cluster
 from tests.webservice.fakes import FakeLink, loopback_users, partition, request
 from tests.webservice.server import serving
-from webservice.api import Api
-from webservice.authn_authz import AccessControl
-from webservice.http1 import BoundedHttpProtocol
+from yunishard.common.messages.query_messages import Answer, Query
+from yunishard.common.settings import Settings
+from yunishard.webservice.api import Api
+from yunishard.webservice.authn_authz import AccessControl
+from yunishard.webservice.http1 import BoundedHttpProtocol
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB

@@ -14,12 +14,12 @@ import pytest
 from msgspec.structs import replace
 from starlette.types import ASGIApp
 
-from common.query_messages import Answer, ManagerEntry, PartitionEntry, PartitionList, Query
 from tests.captures.system import SystemLink
 from tests.webservice.cluster import EMPTY, FILLED, UNREGISTERED, api
-from webservice.api_document import routes
-from webservice.router import Access
-from webservice.views import RequestError
+from yunishard.common.messages.query_messages import Answer, ManagerEntry, PartitionEntry, PartitionList, Query
+from yunishard.webservice.api_document import routes
+from yunishard.webservice.router import Access
+from yunishard.webservice.views import RequestError
 
 SILENT: Final = PartitionEntry(full_name="rm-2_default", name="default", rm_id="rm-2")
 

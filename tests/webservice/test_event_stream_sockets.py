@@ -9,13 +9,13 @@ from contextlib import asynccontextmanager, suppress
 import httpx
 import pytest
 
-from common.settings import Settings
 from tests.webservice.event_worker import FakeClock, FakeWorker
 from tests.webservice.fakes import FakeLink, loopback_users, partition
 from tests.webservice.server import serving
-from webservice.api import Api
-from webservice.authn_authz import AccessControl
-from webservice.event_streams import CLOSED_LINE, EventStreams, Pace
+from yunishard.common.settings import Settings
+from yunishard.webservice.api import Api
+from yunishard.webservice.authn_authz import AccessControl
+from yunishard.webservice.event_streams import CLOSED_LINE, EventStreams, Pace
 
 FIRST = '{"InstanceUUID":"history-1"}'
 PACE = Pace(interval_min_s=0.01, interval_max_s=0.01)

@@ -5,18 +5,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from common.query_messages import Answer, Query
 from tests.webservice.event_worker import EAGER, FakeClock, FakeWorker
-from webservice import event_streams
-from webservice.event_streams import (
-    BEHIND_MAX,
-    CLOSED_LINE,
-    SILENT_MAX_S,
-    EventStream,
-    EventStreams,
-    Pace,
-)
-from webservice.views import RequestError
+from yunishard.common.messages.query_messages import Answer, Query
+from yunishard.webservice import event_streams
+from yunishard.webservice.event_streams import BEHIND_MAX, CLOSED_LINE, SILENT_MAX_S, EventStream, EventStreams, Pace
+from yunishard.webservice.views import RequestError
 
 FIRST = b'{"InstanceUUID":"history-1"}\n'
 

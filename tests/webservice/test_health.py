@@ -9,8 +9,9 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-from common.process_health import WriteTimes
-from common.query_messages import (
+from tests.full_disk import full_disk
+from tests.webservice.fakes import FakeLink, partition, request
+from yunishard.common.messages.query_messages import (
     Answer,
     ConfigRefusals,
     ManagerEntry,
@@ -18,15 +19,20 @@ from common.query_messages import (
     Query,
     RefusedChange,
 )
-from common.settings import Settings
-from tests.full_disk import full_disk
-from tests.webservice.fakes import FakeLink, partition, request
-from webservice import audit, health
-from webservice.audit import PROBE_S, AuditFile, AuditLog
-from webservice.calls import Services
-from webservice.health import NONE_REGISTERED, PROCESSES_MAX, SystemProblems, find_storage_problems, health_view
-from webservice.history.queries import HistoryReader
-from webservice.views import RequestError
+from yunishard.common.process.health import WriteTimes
+from yunishard.common.settings import Settings
+from yunishard.webservice import audit, health
+from yunishard.webservice.audit import PROBE_S, AuditFile, AuditLog
+from yunishard.webservice.calls import Services
+from yunishard.webservice.health import (
+    NONE_REGISTERED,
+    PROCESSES_MAX,
+    SystemProblems,
+    find_storage_problems,
+    health_view,
+)
+from yunishard.webservice.history.queries import HistoryReader
+from yunishard.webservice.views import RequestError
 
 SOUND: Final[dict[str, object]] = {
     "rm_errors": {},

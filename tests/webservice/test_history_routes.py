@@ -10,16 +10,16 @@ from pathlib import Path
 import httpx
 import pytest
 
-from common.acl import parse_acl
-from common.query_messages import Actor, Answer, Query
-from common.settings import Settings
 from tests.webservice.fakes import FakeLink, answer, loopback_users, partition, request
 from tests.webservice.history.accounts import GPU, MINUTE, NOW, OTHER, S, application, began, portion, sample, usage
-from webservice.authn_authz import AccessControl
-from webservice.credentials import Identity
-from webservice.history.queries import LISTS, HistoryReader, ListName
-from webservice.history.sqlite_store import SqliteHistory
-from webservice.history_routes import HISTORY
+from yunishard.common.config.acl import parse_acl
+from yunishard.common.messages.query_messages import Actor, Answer, Query
+from yunishard.common.settings import Settings
+from yunishard.webservice.authn_authz import AccessControl
+from yunishard.webservice.credentials import Identity
+from yunishard.webservice.history.queries import LISTS, HistoryReader, ListName
+from yunishard.webservice.history.sqlite_store import SqliteHistory
+from yunishard.webservice.history_routes import HISTORY
 
 H = "/ws/v1/history"
 OFF = "Internal metrics collection is not enabled."

@@ -2,8 +2,8 @@
 
 import pytest
 
-from common.query_messages import Answer, ChangeHosts, HostAction, ReadHosts
 from tests.webservice.fakes import HOSTS, FakeLink, loopback_users, request
+from yunishard.common.messages.query_messages import Answer, ChangeHosts, HostAction, ReadHosts
 
 HOSTS_PATH = "/ws/v1/hosts"
 

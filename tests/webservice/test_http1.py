@@ -12,12 +12,12 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from common.settings import Settings
 from tests.webservice.fakes import FakeLink, loopback_users
 from tests.webservice.server import serving
-from webservice.api import Api, StreamResponse
-from webservice.authn_authz import AccessControl
-from webservice.http1 import MALFORMED_LINE, BoundedHttpProtocol
+from yunishard.common.settings import Settings
+from yunishard.webservice.api import Api, StreamResponse
+from yunishard.webservice.authn_authz import AccessControl
+from yunishard.webservice.http1 import MALFORMED_LINE, BoundedHttpProtocol
 
 REQUEST = b"GET /ws/v1/clusters HTTP/1.1\r\nHost: x\r\n\r\n"
 CHUNKED = b"HEAD /ws/v1/clusters HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -11,11 +11,11 @@ from typing import Final
 import httpx
 import pytest
 
-from common.settings import Settings
 from tests.webservice.fakes import FakeLink, loopback_users, partition, request
-from webservice import landing_page
-from webservice.api_document import ROUTES
-from webservice.authn_authz import AccessControl
+from yunishard.common.settings import Settings
+from yunishard.webservice import landing_page
+from yunishard.webservice.api_document import ROUTES
+from yunishard.webservice.authn_authz import AccessControl
 
 BROWSER: Final = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 

@@ -29,7 +29,7 @@ from schemathesis.specs.openapi.checks import (
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tests.webservice.cluster import FILLED, api
-from webservice.api_document import ROUTES
+from yunishard.webservice.api_document import ROUTES
 
 EXAMPLES: Final = 10
 """Requests to each operation that are made up, besides those at the bounds of each parameter."""

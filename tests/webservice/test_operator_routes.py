@@ -2,12 +2,19 @@
 
 import pytest
 
-from common.query_messages import Answer, ChangeNode, ChangeQueue, EndSession, NodeAction, QueueAction
 from tests.machines import said
 from tests.partition_worker.bench import Bench
 from tests.partition_worker.test_admin_actions import TWO_QUEUES
 from tests.webservice.fakes import ADMIN, ALICE, FakeLink, loopback_users, partition, request
-from webservice.broker_client import Change
+from yunishard.common.messages.query_messages import (
+    Answer,
+    ChangeNode,
+    ChangeQueue,
+    EndSession,
+    NodeAction,
+    QueueAction,
+)
+from yunishard.webservice.broker_client import Change
 
 QUEUE = "/ws/v1/partition/default/queue"
 NODE = "/ws/v1/partition/default/node"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from webservice.parameters import (
+from yunishard.webservice.parameters import (
     LOG_LENGTH_MAX,
     active_status,
     application_state,
@@ -16,7 +16,7 @@ from webservice.parameters import (
     parse_query,
     queue_path,
 )
-from webservice.views import RequestError
+from yunishard.webservice.views import RequestError
 
 
 @pytest.mark.parametrize(("text", "bad"), [("a%20b", False), ("a%zzb", True), ("a%", True), ("%4", True), ("", False)])

@@ -2,7 +2,12 @@
 
 import pytest
 
-from common.query_messages import (
+from tests.machines import said
+from tests.partition_worker.bench import Bench
+from tests.partition_worker.test_admin_actions import TWO_QUEUES
+from tests.webservice.event_worker import FakeWorker
+from tests.webservice.fakes import ADMIN, ALICE, FakeLink, loopback_users, partition, request
+from yunishard.common.messages.query_messages import (
     STEPS_MAX,
     Answer,
     KillApplication,
@@ -12,12 +17,7 @@ from common.query_messages import (
     Query,
     Schedule,
 )
-from tests.machines import said
-from tests.partition_worker.bench import Bench
-from tests.partition_worker.test_admin_actions import TWO_QUEUES
-from tests.webservice.event_worker import FakeWorker
-from tests.webservice.fakes import ADMIN, ALICE, FakeLink, loopback_users, partition, request
-from webservice.broker_client import Change
+from yunishard.webservice.broker_client import Change
 
 PATHS = ["/ws/v1/events/batch", "/ws/v1/events/stream"]
 

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from common.query_messages import Answer, Query
 from tests.webservice.fakes import FakeLink, partition, request
-from webservice import placement_routes
+from yunishard.common.messages.query_messages import Answer, Query
+from yunishard.webservice import placement_routes
 
 PATH = "/ws/v1/partition/default/explain/placement"
 

@@ -6,9 +6,9 @@ import httpx
 import msgspec
 import pytest
 
-from common.query_messages import Answer, Query
-from common.rest_plan import ConfigChange, NewJob, NewNodes, NodeDrain, NodeRemoval, PlanOrder
 from tests.webservice.fakes import FakeLink, loopback_users, partition, request
+from yunishard.common.messages.query_messages import Answer, Query
+from yunishard.common.rest.plan import ConfigChange, NewJob, NewNodes, NodeDrain, NodeRemoval, PlanOrder
 
 PATH = "/ws/v1/partition/default/plan"
 REPORT = {"partition": "default", "changes": [], "at": 1, "horizon": 3600.0, "baseline": {}, "planned": {}}

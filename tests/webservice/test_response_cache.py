@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from common.query_messages import NOT_MODIFIED, TOO_LONG, Actor, Answer, Query
-from webservice import response_cache
-from webservice.response_cache import GZIPPED_MAX, GzipCache, ResponseCache
-from webservice.views import RequestError
+from yunishard.common.messages.query_messages import NOT_MODIFIED, TOO_LONG, Actor, Answer, Query
+from yunishard.webservice import response_cache
+from yunishard.webservice.response_cache import GZIPPED_MAX, GzipCache, ResponseCache
+from yunishard.webservice.views import RequestError
 
 QUEUES = Query(what="queues", name="default")
 CHEAP_US, DEAR_US = 100, 100_000

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from common.acl import parse_acl
-from common.query_messages import Actor, ChangeQueue, KillApplication, MoveApplication, Query
-from common.settings import Settings
 from tests.webservice.fakes import CLIENT, QUEUES, FakeLink, loopback_users, partition, request
 from tests.webservice.identities import NOW, jwks, secret_jwk, token
-from webservice.api_document import ROUTES
-from webservice.authn_authz import AccessControl, KeyFile
-from webservice.credentials import Identity
-from webservice.router import Access, Route
+from yunishard.common.config.acl import parse_acl
+from yunishard.common.messages.query_messages import Actor, ChangeQueue, KillApplication, MoveApplication, Query
+from yunishard.common.settings import Settings
+from yunishard.webservice.api_document import ROUTES
+from yunishard.webservice.authn_authz import AccessControl, KeyFile
+from yunishard.webservice.credentials import Identity
+from yunishard.webservice.router import Access, Route
 
 ADMINS = "root ops"
 PROXY = ("10.1.0.1", 40000)

@@ -12,16 +12,16 @@ from pathlib import Path
 import httpx
 import pytest
 
-from common.acl import Acl, parse_acl
-from common.query_messages import Answer, Query
-from partition_worker import queries
 from tests.builders import apps, asks, foreign, nodes
 from tests.trial import Trial
 from tests.webservice.fakes import FakeLink, loopback_users, partition, request
 from tests.webservice.identities import NOW, jwks, secret_jwk, token
-from webservice.api_document import ROUTES
-from webservice.authn_authz import AccessControl, KeyFile
-from webservice.router import Access, Route
+from yunishard.common.config.acl import Acl, parse_acl
+from yunishard.common.messages.query_messages import Answer, Query
+from yunishard.partition_worker import queries
+from yunishard.webservice.api_document import ROUTES
+from yunishard.webservice.authn_authz import AccessControl, KeyFile
+from yunishard.webservice.router import Access, Route
 
 NAMES = {
     "partition": ("default", "rm-1_default"),

@@ -2,8 +2,8 @@
 
 import pytest
 
-from webservice.calls import Call, Reply
-from webservice.router import Access, Elsewhere, Match, OtherMethods, Route, RouteGroup, find
+from yunishard.webservice.calls import Call, Reply
+from yunishard.webservice.router import Access, Elsewhere, Match, OtherMethods, Route, RouteGroup, find
 
 GROUP = RouteGroup("group", "Routes of the test.")
 

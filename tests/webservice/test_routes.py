@@ -8,12 +8,12 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
-from common.query_messages import Answer, ManagerEntry, Query
-from common.settings import Settings
 from tests.webservice.fakes import FakeLink, SilentLink, echo, loopback_users, partition, request
-from webservice.api import Api
-from webservice.authn_authz import AccessControl
-from webservice.calls import VALIDATIONS_MAX
+from yunishard.common.messages.query_messages import Answer, ManagerEntry, Query
+from yunishard.common.settings import Settings
+from yunishard.webservice.api import Api
+from yunishard.webservice.authn_authz import AccessControl
+from yunishard.webservice.calls import VALIDATIONS_MAX
 
 PARTITION = "/ws/v1/partition/default"
 ILLEGAL_QUEUE = (

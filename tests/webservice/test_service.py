@@ -12,16 +12,16 @@ import h11
 import httpx
 import pytest
 
-from common.process import Arguments
-from common.query_messages import ChangeConfig
-from common.settings import Settings
-from common.token_keys import write_secret
-from common.wire import BrokerAddress, Incoming, Outgoing, decode_body
 from tests.webservice.fake_broker import Behaviour, broker, helpful, reply
 from tests.webservice.fakes import QUEUES, change
-from webservice.authn_authz import look_up_account
-from webservice.http1 import MALFORMED_LINE
-from webservice.service import LINES_MAX, ClientErrorFilter, listen, make_access_control, serve
+from yunishard.common.messages.query_messages import ChangeConfig
+from yunishard.common.messages.wire import BrokerAddress, Incoming, Outgoing, decode_body
+from yunishard.common.process.main import Arguments
+from yunishard.common.settings import Settings
+from yunishard.common.transport.token_keys import write_secret
+from yunishard.webservice.authn_authz import look_up_account
+from yunishard.webservice.http1 import MALFORMED_LINE
+from yunishard.webservice.service import LINES_MAX, ClientErrorFilter, listen, make_access_control, serve
 
 
 class FakeLife:

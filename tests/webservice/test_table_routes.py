@@ -6,13 +6,13 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
-from common.names import ILLEGAL_QUEUE
-from common.query_messages import NOT_MODIFIED, Answer, Query
-from common.settings import Settings
-from common.table_definitions import OFFSET_MAX, ROWS_MAX, TABLES
 from tests.webservice.fakes import CLIENT, FakeLink, loopback_users, partition, request
-from webservice.api import Api
-from webservice.authn_authz import AccessControl
+from yunishard.common.messages.query_messages import NOT_MODIFIED, Answer, Query
+from yunishard.common.names import ILLEGAL_QUEUE
+from yunishard.common.rest.table_definitions import OFFSET_MAX, ROWS_MAX, TABLES
+from yunishard.common.settings import Settings
+from yunishard.webservice.api import Api
+from yunishard.webservice.authn_authz import AccessControl
 
 PATH = "/ws/v1/partition/default/table"
 EMPTY = b'{"columns":[],"rows":[],"total":0,"resources":[]}\n'

@@ -7,9 +7,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from common.settings import Settings
 from tests.webservice.fakes import FakeLink, partition, request
-from webservice import web_root
+from yunishard.common.settings import Settings
+from yunishard.webservice import web_root
 
 PAGE = b"<!doctype html><script src=main.js></script>"
 SCRIPT = b"let a = 1;" * 200

@@ -7,11 +7,11 @@ from typing import Final, Self
 import zmq
 import zmq.asyncio
 
-from common.messages import Header, Message
-from common.rm_messages import Allocation, AllocationResponse, Left, PartitionRestarted, Registered
-from common.wire import decode_body, decode_header, encode_body, encode_frames
-from yunishard.client import ResourceManager
-from yunishard.items import Result
+from yunishard.common.messages.kinds import Header, Message
+from yunishard.common.messages.rm_messages import Allocation, AllocationResponse, Left, PartitionRestarted, Registered
+from yunishard.common.messages.wire import decode_body, decode_header, encode_body, encode_frames
+from yunishard.sdk.client import ResourceManager
+from yunishard.sdk.items import Result
 
 PARTITION: Final = "rm-1_default"
 PATIENCE_S: Final = 30.0

@@ -7,8 +7,8 @@ from typing import Any, cast  # what is passed here is wrong on purpose
 
 import pytest
 
-from common.resources import QuantityError
-from common.rm_messages import (
+from tests.yunishard.fake_core import FakeCore, play
+from yunishard.common.messages.rm_messages import (
     NODE_DRAIN,
     STOPPED_BY_RM,
     TIMEOUT,
@@ -20,10 +20,10 @@ from common.rm_messages import (
     NodeInfo,
     UserGroupInformation,
 )
-from tests.yunishard.fake_core import FakeCore, play
-from yunishard.blocking import BlockingResourceManager
-from yunishard.client import ResourceManager
-from yunishard.items import Callbacks, amounts, application, ask, check_command, node, release
+from yunishard.common.resources import QuantityError
+from yunishard.sdk.blocking import BlockingResourceManager
+from yunishard.sdk.client import ResourceManager
+from yunishard.sdk.items import Callbacks, amounts, application, ask, check_command, node, release
 
 build: dict[str, Callable[..., Any]] = {
     "node": node,

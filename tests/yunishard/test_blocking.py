@@ -8,7 +8,8 @@ from queue import SimpleQueue
 import pytest
 from msgspec.structs import replace
 
-from common.rm_messages import (
+from tests.yunishard.fake_core import PARTITION, PATIENCE_S, FakeCore, play
+from yunishard.common.messages.rm_messages import (
     Allocation,
     AllocationRequest,
     AllocationResponse,
@@ -24,10 +25,9 @@ from common.rm_messages import (
     SyncEnd,
     UpdateConfiguration,
 )
-from tests.yunishard.fake_core import PARTITION, PATIENCE_S, FakeCore, play
-from yunishard.blocking import BlockingResourceManager
-from yunishard.exceptions import Closed, ConfigurationRefused, RegistrationRefused
-from yunishard.items import Callbacks, application, ask, node, release
+from yunishard.sdk.blocking import BlockingResourceManager
+from yunishard.sdk.exceptions import Closed, ConfigurationRefused, RegistrationRefused
+from yunishard.sdk.items import Callbacks, application, ask, node, release
 
 ALLOCATION = Allocation(allocation_key="k1", application_id="app", node_id="n1")
 

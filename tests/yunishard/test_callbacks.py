@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from common.rm_messages import (
+from tests.yunishard.fake_core import PARTITION, FakeCore, Kept, play
+from yunishard.common.messages.rm_messages import (
     AcceptedApplication,
     AcceptedNode,
     Allocation,
@@ -33,8 +34,7 @@ from common.rm_messages import (
     UpdatedApplication,
     Verdict,
 )
-from tests.yunishard.fake_core import PARTITION, FakeCore, Kept, play
-from yunishard.items import Callbacks, Predicate, Result, Update, answer_predicates, node
+from yunishard.sdk.items import Callbacks, Predicate, Result, Update, answer_predicates, node
 
 IGNORED = AllocationRelease(allocation_key="k5", message="application a9 is unknown")
 ALLOCATION = Allocation(allocation_key="k1")

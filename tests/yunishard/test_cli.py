@@ -7,7 +7,7 @@ from importlib.metadata import version
 
 import pytest
 
-from yunishard import cli
+from yunishard.cli import main as cli
 
 
 def test_help_names_every_command_with_examples_and_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -21,15 +21,28 @@ def test_help_names_every_command_with_examples_and_exit_codes(capsys: pytest.Ca
 
 
 def test_help_loads_nothing_of_the_system() -> None:
-    seen = "import sys; print(sorted({name.split('.')[0] for name in sys.modules}))"
-    script = f"from yunishard import cli\ntry: cli.main(['--help'])\nexcept SystemExit: pass\n{seen}"
+    seen = "import sys; print(sorted(sys.modules))"
+    script = f"from yunishard.cli import main\ntry: main.main(['--help'])\nexcept SystemExit: pass\n{seen}"
     done = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True)
     loaded = done.stdout.splitlines()[-1]
     assert "'argparse'" in loaded
-    assert not [name for name in ("asyncio", "common", "deploy", "msgspec", "yaml", "zmq") if f"'{name}'" in loaded]
+    others = ("asyncio", "yunishard.common", "yunishard.deploy", "yunishard.sdk", "msgspec", "yaml", "zmq")
+    assert not [name for name in others if f"'{name}'" in loaded]
 
 
-HEAVY = ("asyncio", "common.config.parse", "csv", "deploy", "rich", "shtab", "shutil", "textual", "yaml", "zmq")
+HEAVY = (
+    "asyncio",
+    "csv",
+    "rich",
+    "shtab",
+    "shutil",
+    "textual",
+    "yaml",
+    "yunishard.common.config.parse",
+    "yunishard.deploy",
+    "yunishard.sdk.client",
+    "zmq",
+)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +54,7 @@ HEAVY = ("asyncio", "common.config.parse", "csv", "deploy", "rich", "shtab", "sh
 def test_commands_start_without_what_takes_long_to_load(words: str) -> None:
     """A command starts in less than 150 ms; each of these takes 5 to 100 ms."""
     command = [*words.split(), *(["--"] if words.startswith("complete") else []), "--rest", "http://127.0.0.1:1"]
-    script = f"import sys; from yunishard.cli import main; main({command}); print(sorted(sys.modules))"
+    script = f"import sys; from yunishard.cli.main import main; main({command}); print(sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True)
     loaded = done.stdout.splitlines()[-1]
     assert "'http.client'" in loaded
@@ -161,7 +174,7 @@ def test_a_wrong_value_that_looks_like_an_option_is_told_as_a_wrong_value(capsys
 
 @pytest.mark.parametrize("words", [["settings"], ["validate", os.devnull], ["--version"]])
 def test_a_full_disk_is_told_in_one_line(words: list[str]) -> None:
-    script = f"import sys; from yunishard.cli import main; sys.exit(main({words}))"
+    script = f"import sys; from yunishard.cli.main import main; sys.exit(main({words}))"
     with open("/dev/full", "wb") as full:
         done = subprocess.run([sys.executable, "-P", "-c", script], stdout=full, stderr=subprocess.PIPE, check=False)
     assert done.returncode == cli.NOT_DONE
@@ -170,7 +183,7 @@ def test_a_full_disk_is_told_in_one_line(words: list[str]) -> None:
 
 def test_a_standard_output_that_was_closed_is_no_error() -> None:
     validate = f"main(['validate', {os.devnull!r}])"
-    script = f"import os, sys; sys.stdout = None; from yunishard.cli import main; sys.exit({validate})"
+    script = f"import os, sys; sys.stdout = None; from yunishard.cli.main import main; sys.exit({validate})"
     done = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
 
@@ -178,7 +191,7 @@ def test_a_standard_output_that_was_closed_is_no_error() -> None:
 def test_a_reader_that_has_gone_is_no_error() -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    script = "import sys; from yunishard.cli import main; sys.exit(main(['settings']))"
+    script = "import sys; from yunishard.cli.main import main; sys.exit(main(['settings']))"
     done = subprocess.run([sys.executable, "-P", "-c", script], stdout=writing, stderr=subprocess.PIPE, check=False)
     os.close(writing)
     assert (done.returncode, done.stderr) == (cli.READER_GONE, b"")

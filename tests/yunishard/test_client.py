@@ -5,8 +5,9 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from common.messages import Command, Header
-from common.rm_messages import (
+from tests.yunishard.fake_core import PARTITION, FakeCore, Kept, allocated, is_waiting, play, taken
+from yunishard.common.messages.kinds import Command, Header
+from yunishard.common.messages.rm_messages import (
     PREEMPTED_BY_SCHEDULER,
     AcceptedApplication,
     AcceptedNode,
@@ -29,14 +30,13 @@ from common.rm_messages import (
     RemoveApplicationRequest,
     Resume,
 )
-from common.session import ACK_EVERY_MESSAGES, FAULTS_MAX, WINDOW_MESSAGES
-from common.wire import encode_body, encode_frames
-from tests.yunishard.fake_core import PARTITION, FakeCore, Kept, allocated, is_waiting, play, taken
-from yunishard import client
-from yunishard.client import ResourceManager, _build_allocation_request, split_by_size
-from yunishard.exceptions import Closed, RegistrationRefused, SessionLost, UpdateTooLarge
-from yunishard.items import Callbacks, Result, application, ask, node, release
-from yunishard.session import READ_AHEAD_MESSAGES
+from yunishard.common.messages.session import ACK_EVERY_MESSAGES, FAULTS_MAX, WINDOW_MESSAGES
+from yunishard.common.messages.wire import encode_body, encode_frames
+from yunishard.sdk import client
+from yunishard.sdk.client import ResourceManager, _build_allocation_request, split_by_size
+from yunishard.sdk.exceptions import Closed, RegistrationRefused, SessionLost, UpdateTooLarge
+from yunishard.sdk.items import Callbacks, Result, application, ask, node, release
+from yunishard.sdk.session import READ_AHEAD_MESSAGES
 
 # Registration -------------------------------------------------------------------------------------------------------
 

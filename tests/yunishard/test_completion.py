@@ -12,7 +12,7 @@ import pytest
 
 from tests.yunishard.commands.fake_web import FakeWeb, web
 from tests.yunishard.terminal import Terminal
-from yunishard.cli import COMMANDS, main
+from yunishard.cli.main import COMMANDS, main
 
 
 @pytest.fixture

@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
-from common.config.model import compute_checksum
-from common.rm_messages import (
+from tests.yunishard.fake_core import PARTITION, FakeCore, Kept, allocated, is_waiting, play, taken
+from yunishard.common.config.model import compute_checksum
+from yunishard.common.messages.rm_messages import (
     ConfigurationUpdated,
     EventRecord,
     EventResponse,
@@ -16,9 +17,8 @@ from common.rm_messages import (
     Resume,
     UpdateConfiguration,
 )
-from tests.yunishard.fake_core import PARTITION, FakeCore, Kept, allocated, is_waiting, play, taken
-from yunishard.exceptions import ConfigurationRefused, OutcomeUnknown, SessionLost
-from yunishard.items import Callbacks, Result
+from yunishard.sdk.exceptions import ConfigurationRefused, OutcomeUnknown, SessionLost
+from yunishard.sdk.items import Callbacks, Result
 
 TEXT = "partitions: []"
 OTHERS = ConfigurationUpdated(checksum="C", partitions=["rm-1_a", "rm-1_b"])

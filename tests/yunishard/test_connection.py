@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from common.curve_keys import fingerprint, read_public, write_pair
-from common.rm_messages import (
+from tests.rmproxy.port import ONE, SERVER, Port
+from tests.rmproxy.port import play as play_with_keys
+from tests.yunishard.fake_core import PARTITION, FakeCore, Kept, allocated, play, taken, until
+from yunishard.common.messages.rm_messages import (
     STATE_DUMP_BYTES_MAX,
     Goodbye,
     Heartbeat,
@@ -22,14 +24,12 @@ from common.rm_messages import (
     StateDumpAnswered,
     StateDumpAsked,
 )
-from tests.rmproxy.port import ONE, SERVER, Port
-from tests.rmproxy.port import play as play_with_keys
-from tests.yunishard.fake_core import PARTITION, FakeCore, Kept, allocated, play, taken, until
-from yunishard.client import KEYS_VARIABLE, ResourceManager
-from yunishard.connection import Endpoint, SessionDriver, StateDump, call_state_dump
-from yunishard.exceptions import KeyFileError, KeyRefused, RegistrationRefused
-from yunishard.items import Result, node
-from yunishard.session import READ_AHEAD_MESSAGES, STATE_DUMPS_WAITING_MAX, ClientSession
+from yunishard.common.transport.curve_keys import fingerprint, read_public, write_pair
+from yunishard.sdk.client import KEYS_VARIABLE, ResourceManager
+from yunishard.sdk.connection import Endpoint, SessionDriver, StateDump, call_state_dump
+from yunishard.sdk.exceptions import KeyFileError, KeyRefused, RegistrationRefused
+from yunishard.sdk.items import Result, node
+from yunishard.sdk.session import READ_AHEAD_MESSAGES, STATE_DUMPS_WAITING_MAX, ClientSession
 
 SOON_S = 15.0
 """Long before the deadline of a connection."""

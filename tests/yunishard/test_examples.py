@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from common.messages import Message
-from common.rm_messages import (
+from tests.yunishard.fake_core import FakeCore, play
+from yunishard.common.messages.kinds import Message
+from yunishard.common.messages.rm_messages import (
     AcceptedApplication,
     AcceptedNode,
     Allocation,
@@ -25,7 +26,6 @@ from common.rm_messages import (
     RejectedAllocation,
     SyncDone,
 )
-from tests.yunishard.fake_core import FakeCore, play
 
 ROOT = Path(__file__).parents[2]
 MINIMAL = ROOT / "examples" / "minimal_rm.py"

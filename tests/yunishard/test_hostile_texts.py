@@ -12,11 +12,11 @@ import pytest
 from tests.yunishard.commands.fake_web import web
 from tests.yunishard.hostile import HOSTILE, find_effects, find_invisible
 from tests.yunishard.terminal import Terminal
-from yunishard import commands
-from yunishard.commands.display import Cell, Screen, draw_amounts, draw_facts, draw_heading, draw_table
-from yunishard.commands.listing import Column, Frame, Row, draw_rows
-from yunishard.top import views
-from yunishard.top.app import to_rich
+from yunishard.cli import commands
+from yunishard.cli.commands.display import Cell, Screen, draw_amounts, draw_facts, draw_heading, draw_table
+from yunishard.cli.commands.listing import Column, Frame, Row, draw_rows
+from yunishard.cli.top import views
+from yunishard.cli.top.app import to_rich
 
 TERMINAL = Screen(is_terminal=True, has_colours=True, has_blocks=True, width=160, height=50)
 VALUES: list[Callable[[], object]] = [
@@ -98,7 +98,7 @@ def test_no_part_of_a_view_acts_on_a_terminal(draw: Callable[[], list[str]]) -> 
     assert not find_effects("\n".join(draw()))
 
 
-RUN = "import sys; from yunishard.cli import main; sys.exit(main())"
+RUN = "import sys; from yunishard.cli.main import main; sys.exit(main())"
 ROWS: list[Row] = [{"name": HOSTILE, "queue": HOSTILE, "applications": [HOSTILE], "used": {HOSTILE: 5}}]
 
 

@@ -1,5 +1,5 @@
-from common.wire import NEVER
-from yunishard.session import BACKOFF_MAX_S, JITTER, Action, Liveness
+from yunishard.common.messages.wire import NEVER
+from yunishard.sdk.session import BACKOFF_MAX_S, JITTER, Action, Liveness
 
 HEARTBEAT_MS, SILENCE_MS = 1000, 3000
 

@@ -8,10 +8,16 @@ from pathlib import Path
 import pytest
 
 import yunishard
-from common.rm_messages import AllocationRelease, AllocationResponse, ApplicationResponse, UpdatedApplication
 from tests.yunishard.fake_core import PARTITION, FakeCore, play
-from yunishard import cli, exceptions
-from yunishard.items import complete_result
+from yunishard.cli import main as cli
+from yunishard.common.messages.rm_messages import (
+    AllocationRelease,
+    AllocationResponse,
+    ApplicationResponse,
+    UpdatedApplication,
+)
+from yunishard.sdk import exceptions
+from yunishard.sdk.items import complete_result
 
 
 def test_every_public_name_can_be_imported() -> None:
@@ -80,7 +86,7 @@ def test_results_carry_enums_and_the_partition() -> None:
 def test_a_command_of_the_server_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(cli.COMMANDS, "up", cli.Command("deploy.up", "start", ("uvloop_that_is_missing",)))
+    monkeypatch.setitem(cli.COMMANDS, "up", cli.Command("yunishard.deploy.up", "start", ("uvloop_that_is_missing",)))
     with pytest.raises(SystemExit) as ended:
         cli.main(["up"])
     assert ended.value.code == 2

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.yunishard.fake_core import FakeCore, Kept, play
-from yunishard.client import ResourceManager
-from yunishard.port_probe import describe_peer, probe
+from yunishard.sdk.client import ResourceManager
+from yunishard.sdk.port_probe import describe_peer, probe
 
 HTTP2 = b"\0\0\x12\x04\0\0\0\0\0\0\x03"
 HTTP = b"HTTP/1.1 400 Bad Request\r\n\r\n"
@@ -72,7 +72,7 @@ def test_a_protocol_is_known_by_its_first_bytes(start: bytes, protocol: str) -> 
 def test_connecting_to_a_port_of_another_protocol_fails_early_and_says_which(
     greeting: bytes, after: bytes, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("yunishard.client.DIAGNOSE_AFTER_S", 0.1)
+    monkeypatch.setattr("yunishard.sdk.client.DIAGNOSE_AFTER_S", 0.1)
 
     async def story() -> None:
         async with listening(greeting, after=after) as address:
@@ -87,9 +87,9 @@ def test_connecting_to_a_port_of_another_protocol_fails_early_and_says_which(
 def test_where_nothing_listens_it_is_said_early_and_a_core_that_starts_late_is_still_met(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("yunishard.client.DIAGNOSE_AFTER_S", 0.1)
+    monkeypatch.setattr("yunishard.sdk.client.DIAGNOSE_AFTER_S", 0.1)
     warned = Warned()
-    monkeypatch.setattr(logging.getLogger("yunishard.client"), "handlers", [warned])
+    monkeypatch.setattr(logging.getLogger("yunishard.sdk.client"), "handlers", [warned])
 
     async def story() -> None:
         async with FakeCore() as core:

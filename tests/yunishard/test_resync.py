@@ -5,11 +5,19 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from common.rm_messages import NodeRequest, NodeResponse, PartitionRestarted, Refused, SyncBegin, SyncDone, SyncEnd
 from tests.yunishard.fake_core import PARTITION, FakeCore, Kept, play, taken
-from yunishard.client import ResourceManager
-from yunishard.exceptions import Closed, ResyncFailed, SessionLost
-from yunishard.items import node
+from yunishard.common.messages.rm_messages import (
+    NodeRequest,
+    NodeResponse,
+    PartitionRestarted,
+    Refused,
+    SyncBegin,
+    SyncDone,
+    SyncEnd,
+)
+from yunishard.sdk.client import ResourceManager
+from yunishard.sdk.exceptions import Closed, ResyncFailed, SessionLost
+from yunishard.sdk.items import node
 
 
 async def reports(rm: ResourceManager) -> SyncDone | None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from common.messages import Header, Message, News
-from common.rm_messages import (
+from yunishard.common.messages.kinds import Header, Message, News
+from yunishard.common.messages.rm_messages import (
     NODE_DECOMMISSION,
     AcceptedApplication,
     AcceptedNode,
@@ -39,11 +39,11 @@ from common.rm_messages import (
     UpdateContainerSchedulingState,
     UpdatedApplication,
 )
-from common.session import WINDOW_MESSAGES
-from common.wire import decode_body, encode_body, encode_frames
-from yunishard.exceptions import Closed, ResyncFailed, SessionLost
-from yunishard.items import Callbacks, Result, application, ask, node, release
-from yunishard.session import READ_AHEAD_MESSAGES, ClientSession, Sync
+from yunishard.common.messages.session import WINDOW_MESSAGES
+from yunishard.common.messages.wire import decode_body, encode_body, encode_frames
+from yunishard.sdk.exceptions import Closed, ResyncFailed, SessionLost
+from yunishard.sdk.items import Callbacks, Result, application, ask, node, release
+from yunishard.sdk.session import READ_AHEAD_MESSAGES, ClientSession, Sync
 
 SESSION = "s1"
 ONE, TWO = "rm-1_one", "rm-1_two"

@@ -15,17 +15,24 @@ from pathlib import Path
 import pytest
 import zmq
 
-from common.curve_keys import KeyPair, fingerprint, read_public, write_pair
-from common.rm_messages import Goodbye, NodeRequest, Refused, Registered, RegisterResourceManager, Resume
 from tests.rmproxy.port import ONE, SERVER, Port
 from tests.rmproxy.port import play as play_with_keys
 from tests.yunishard.fake_core import PARTITION, FakeCore, Kept, allocated, play, taken, until
-from yunishard import connection
-from yunishard.client import ADDRESSES_MAX, ResourceManager
-from yunishard.connection import SEVERAL_OPTIONS
-from yunishard.exceptions import ConnectFailed, KeyRefused
-from yunishard.items import Result, node
-from yunishard.session import BACKOFF_MAX_S, JITTER, MOVE_GAP_S, SEVERAL_MAX_S, Liveness
+from yunishard.common.messages.rm_messages import (
+    Goodbye,
+    NodeRequest,
+    Refused,
+    Registered,
+    RegisterResourceManager,
+    Resume,
+)
+from yunishard.common.transport.curve_keys import KeyPair, fingerprint, read_public, write_pair
+from yunishard.sdk import connection
+from yunishard.sdk.client import ADDRESSES_MAX, ResourceManager
+from yunishard.sdk.connection import SEVERAL_OPTIONS
+from yunishard.sdk.exceptions import ConnectFailed, KeyRefused
+from yunishard.sdk.items import Result, node
+from yunishard.sdk.session import BACKOFF_MAX_S, JITTER, MOVE_GAP_S, SEVERAL_MAX_S, Liveness
 
 HEARTBEAT_MS, SILENCE_MS = 100, 500
 SOON_S = 15.0

@@ -32,12 +32,12 @@ PORTS = ("--native", "tcp://127.0.0.1:0", "--grpc", "off", "--rest", "127.0.0.1:
 @pytest.mark.parametrize(
     ("event", "name", "words"),
     [
-        ("import", "yunishard.cli", ("node", "list")),
+        ("import", "yunishard.cli.main", ("node", "list")),
         ("import", "argparse", ("node", "list")),
-        ("import", "yunishard.commands.listing", ("node", "list")),
+        ("import", "yunishard.cli.commands.listing", ("node", "list")),
         ("socket.connect", "", ("node", "list", "--rest", "http://127.0.0.1:1")),
         ("exit", "", ("node", "list", "--rest", "http://127.0.0.1:1")),
-        ("import", "deploy.preflight", ("up", "--ephemeral", *PORTS)),
+        ("import", "yunishard.deploy.preflight", ("up", "--ephemeral", *PORTS)),
         ("socket.bind", "", ("up", "--ephemeral", *PORTS)),
     ],
 )

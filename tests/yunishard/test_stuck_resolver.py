@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from common.rm_messages import RegisterResourceManager
 from tests.yunishard.fake_core import FakeCore
-from yunishard.client import connect
+from yunishard.common.messages.rm_messages import RegisterResourceManager
+from yunishard.sdk.client import connect
 
 ANSWER_MAX_S = 30
 """How long the C library waits for the resolver: longer than the test does."""

@@ -4,12 +4,16 @@ words of an explanation, with the figures of the attempt.
 
 from collections.abc import Callable
 
-from common.reasons import MEANINGS, Reason
-from common.rest_explain import CheckView
-from common.units import format_resources
-from partition_worker.engine.allocation import AskGroup, WaitCause
-from partition_worker.engine.explain.checks import describe_kept_room, describe_room, describe_running
-from partition_worker.engine.explain.node_checks import describe_kept_node, describe_missing_node, describe_small_node
+from yunishard.common.messages.reasons import MEANINGS, Reason
+from yunishard.common.rest.explain import CheckView
+from yunishard.common.units import format_resources
+from yunishard.partition_worker.engine.allocation import AskGroup, WaitCause
+from yunishard.partition_worker.engine.explain.checks import describe_kept_room, describe_room, describe_running
+from yunishard.partition_worker.engine.explain.node_checks import (
+    describe_kept_node,
+    describe_missing_node,
+    describe_small_node,
+)
 
 DescribeCause = Callable[[AskGroup, WaitCause], CheckView]
 """Describes a cause as its viewer may see it."""

@@ -9,18 +9,18 @@ Nothing is changed: an account that the application does not have yet is preview
 
 from collections.abc import Iterator, Sequence
 
-from common.messages import Resources
-from common.reasons import MEANINGS, Reason
-from common.resources import NOTHING
-from common.rest_explain import CheckView
-from common.text_formats import format_count
-from common.units import format_amount, format_seconds
-from partition_worker.engine.allocation import Amounts, AskGroup, Standing
-from partition_worker.engine.application import Application, AppState
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.state import PartitionState
-from partition_worker.engine.user_limits import QueueUsage, UsageAccount
-from partition_worker.engine.wait_causes import (
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.messages.reasons import MEANINGS, Reason
+from yunishard.common.resources import NOTHING
+from yunishard.common.rest.explain import CheckView
+from yunishard.common.text_formats import format_count
+from yunishard.common.units import format_amount, format_seconds
+from yunishard.partition_worker.engine.allocation import Amounts, AskGroup, Standing
+from yunishard.partition_worker.engine.application import Application, AppState
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.state import PartitionState
+from yunishard.partition_worker.engine.user_limits import QueueUsage, UsageAccount
+from yunishard.partition_worker.engine.wait_causes import (
     find_limit_cause,
     find_queue_cause,
     find_required_node_cause,

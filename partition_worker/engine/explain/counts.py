@@ -8,12 +8,12 @@ the application itself can make a difference.
 from collections import Counter
 from typing import Final
 
-from common.reasons import Reason
-from partition_worker.engine.allocation import AskGroup, AskShape
-from partition_worker.engine.application import Application, AppState
-from partition_worker.engine.explain.checks import find_reason
-from partition_worker.engine.state import PartitionState
-from partition_worker.engine.user_limits import UsageAccount
+from yunishard.common.messages.reasons import Reason
+from yunishard.partition_worker.engine.allocation import AskGroup, AskShape
+from yunishard.partition_worker.engine.application import Application, AppState
+from yunishard.partition_worker.engine.explain.checks import find_reason
+from yunishard.partition_worker.engine.state import PartitionState
+from yunishard.partition_worker.engine.user_limits import UsageAccount
 
 GROUPS_MAX: Final = 20_000
 """Groups of equal asks that one count looks at, some 50 ms; the asks of further ones count as `UNCOUNTED`."""

@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
-from common.reasons import MEANINGS, Reason
-from common.resources import NOTHING, fits
-from common.rest_explain import AheadView, CheckView, ExplanationView, RemedyView, ReservationView
-from common.text_formats import format_count
-from common.units import format_amount, format_resources, format_seconds, list_kinds
-from partition_worker.engine.allocation import Allocation, AskGroup, Standing
-from partition_worker.engine.application import ENDED, Application
-from partition_worker.engine.explain.checks import (
+from yunishard.common.messages.reasons import MEANINGS, Reason
+from yunishard.common.resources import NOTHING, fits
+from yunishard.common.rest.explain import AheadView, CheckView, ExplanationView, RemedyView, ReservationView
+from yunishard.common.text_formats import format_count
+from yunishard.common.units import format_amount, format_resources, format_seconds, list_kinds
+from yunishard.partition_worker.engine.allocation import Allocation, AskGroup, Standing
+from yunishard.partition_worker.engine.application import ENDED, Application
+from yunishard.partition_worker.engine.explain.checks import (
     check_application,
     check_limits,
     check_partition,
@@ -31,7 +31,7 @@ from partition_worker.engine.explain.checks import (
     count_amount,
     find_reason,
 )
-from partition_worker.engine.explain.node_checks import (
+from yunishard.partition_worker.engine.explain.node_checks import (
     NodeSurvey,
     check_nodes,
     check_required_node,
@@ -40,20 +40,20 @@ from partition_worker.engine.explain.node_checks import (
     judge_node,
     survey_nodes,
 )
-from partition_worker.engine.explain.preemption_checks import PreemptionOutlook, check_preemption
-from partition_worker.engine.explain.remedies import StuckAsk, find_remedies
-from partition_worker.engine.explain.reservation_views import (
+from yunishard.partition_worker.engine.explain.preemption_checks import PreemptionOutlook, check_preemption
+from yunishard.partition_worker.engine.explain.remedies import StuckAsk, find_remedies
+from yunishard.partition_worker.engine.explain.reservation_views import (
     describe_end,
     describe_holder,
     view_reservation,
     view_reservations,
 )
-from partition_worker.engine.explain.turn import find_ahead, keep_rivals
-from partition_worker.engine.nodes.node_index import Node
-from partition_worker.engine.preemption.victim_choice import may_ever_help
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.reservations import has_share, share_max
-from partition_worker.engine.state import PartitionState
+from yunishard.partition_worker.engine.explain.turn import find_ahead, keep_rivals
+from yunishard.partition_worker.engine.nodes.node_index import Node
+from yunishard.partition_worker.engine.preemption.victim_choice import may_ever_help
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.reservations import has_share, share_max
+from yunishard.partition_worker.engine.state import PartitionState
 
 GROUPS_MAX: Final = 5
 """Ask groups of one application that are explained, the first ones in its order."""

@@ -13,21 +13,27 @@ from heapq import nsmallest
 from itertools import islice
 from typing import Final, NamedTuple
 
-from common.reasons import Reason
-from common.rest_explain import CheckView, NearMissView
-from common.text_formats import format_count
-from common.units import format_amount, format_seconds
-from partition_worker.engine.allocation import Allocation, AskShape
-from partition_worker.engine.explain.checks import count_amount
-from partition_worker.engine.explain.reservation_views import RESERVATIONS_MAX, describe_end, describe_holder
-from partition_worker.engine.nodes.node_index import Node, Reservation
-from partition_worker.engine.predicates.evaluation import RM_PREDICATES, WAITING
-from partition_worker.engine.predicates.predicate import ForbiddenNodes, NodeSelector, Selector, Terms, Tolerations
-from partition_worker.engine.preemption.victim_choice import plan_required_node_victims
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.reservations import end_of
-from partition_worker.engine.state import PartitionState
-from partition_worker.engine.wait_causes import find_required_node_cause
+from yunishard.common.messages.reasons import Reason
+from yunishard.common.rest.explain import CheckView, NearMissView
+from yunishard.common.text_formats import format_count
+from yunishard.common.units import format_amount, format_seconds
+from yunishard.partition_worker.engine.allocation import Allocation, AskShape
+from yunishard.partition_worker.engine.explain.checks import count_amount
+from yunishard.partition_worker.engine.explain.reservation_views import RESERVATIONS_MAX, describe_end, describe_holder
+from yunishard.partition_worker.engine.nodes.node_index import Node, Reservation
+from yunishard.partition_worker.engine.predicates.evaluation import RM_PREDICATES, WAITING
+from yunishard.partition_worker.engine.predicates.predicate import (
+    ForbiddenNodes,
+    NodeSelector,
+    Selector,
+    Terms,
+    Tolerations,
+)
+from yunishard.partition_worker.engine.preemption.victim_choice import plan_required_node_victims
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.reservations import end_of
+from yunishard.partition_worker.engine.state import PartitionState
+from yunishard.partition_worker.engine.wait_causes import find_required_node_cause
 
 NODES_MAX: Final = 20_000
 """Nodes that one explanation examines, about 60 ms; of more nodes the first ones count, and the check states it."""

@@ -10,20 +10,20 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
-from common.messages import Resources
-from common.reasons import Reason
-from common.resources import drop_zeros
-from common.rest_explain import CheckView
-from common.text_formats import format_count
-from common.units import format_resources, format_seconds
-from partition_worker.engine.allocation import Allocation, AskGroup
-from partition_worker.engine.application import Application
-from partition_worker.engine.preemption import victim_choice
-from partition_worker.engine.preemption.victim_candidates import Giver, Guarantees, areas, reach_of
-from partition_worker.engine.preemption_log import remaining_guarantee
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.reservations import end_of
-from partition_worker.engine.state import PartitionState, Preempt
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.messages.reasons import Reason
+from yunishard.common.resources import drop_zeros
+from yunishard.common.rest.explain import CheckView
+from yunishard.common.text_formats import format_count
+from yunishard.common.units import format_resources, format_seconds
+from yunishard.partition_worker.engine.allocation import Allocation, AskGroup
+from yunishard.partition_worker.engine.application import Application
+from yunishard.partition_worker.engine.preemption import victim_choice
+from yunishard.partition_worker.engine.preemption.victim_candidates import Giver, Guarantees, areas, reach_of
+from yunishard.partition_worker.engine.preemption_log import remaining_guarantee
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.reservations import end_of
+from yunishard.partition_worker.engine.state import PartitionState, Preempt
 
 REACH_MAX: Final = 5_000
 """Allocations within reach that one explanation examines, about 10 ms; with more of them no victims are planned, and

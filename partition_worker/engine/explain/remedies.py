@@ -20,20 +20,20 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Final
 
-from common.messages import Resources
-from common.names import NODE_PARTITION
-from common.reasons import Reason, Remedy
-from common.rest_explain import ChangeView, CheckView, RemedyView
-from common.text_formats import format_count
-from common.units import format_resources, format_seconds
-from partition_worker.engine.allocation import Allocation, AskGroup
-from partition_worker.engine.application import ACTIVE, Application, AppState
-from partition_worker.engine.explain.node_checks import NodeSurvey, find_lacks, judge_predicates
-from partition_worker.engine.explain.preemption_checks import PreemptionOutlook
-from partition_worker.engine.nodes.node_index import Node
-from partition_worker.engine.predicates.predicate import NodeView
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.state import PartitionState
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.messages.reasons import Reason, Remedy
+from yunishard.common.names import NODE_PARTITION
+from yunishard.common.rest.explain import ChangeView, CheckView, RemedyView
+from yunishard.common.text_formats import format_count
+from yunishard.common.units import format_resources, format_seconds
+from yunishard.partition_worker.engine.allocation import Allocation, AskGroup
+from yunishard.partition_worker.engine.application import ACTIVE, Application, AppState
+from yunishard.partition_worker.engine.explain.node_checks import NodeSurvey, find_lacks, judge_predicates
+from yunishard.partition_worker.engine.explain.preemption_checks import PreemptionOutlook
+from yunishard.partition_worker.engine.nodes.node_index import Node
+from yunishard.partition_worker.engine.predicates.predicate import NodeView
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.state import PartitionState
 
 REMEDIES_MAX: Final = 8
 """Remedies of an ask, the smallest ones."""

@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
-from common.rest_explain import ReservationView
-from common.text_formats import format_count
-from common.units import format_seconds
-from partition_worker.engine.nodes.node_index import Node, Reservation
-from partition_worker.engine.reservations import end_of
-from partition_worker.engine.state import PartitionState
+from yunishard.common.rest.explain import ReservationView
+from yunishard.common.text_formats import format_count
+from yunishard.common.units import format_seconds
+from yunishard.partition_worker.engine.nodes.node_index import Node, Reservation
+from yunishard.partition_worker.engine.reservations import end_of
+from yunishard.partition_worker.engine.state import PartitionState
 
 RESERVATIONS_MAX: Final = 5
 """Reservations in an explanation, the first ones that were found."""

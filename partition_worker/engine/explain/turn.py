@@ -9,18 +9,18 @@ from heapq import nsmallest
 from itertools import islice
 from typing import Final
 
-from common.reasons import MEANINGS, Reason
-from common.resources import is_zero
-from common.rest_explain import AheadView, CheckView
-from common.text_formats import format_count
-from common.units import format_resources
-from partition_worker.engine.allocation import AskGroup, Standing
-from partition_worker.engine.application import Application
-from partition_worker.engine.explain.checks import find_account, find_reason
-from partition_worker.engine.queues.fair_share import queue_key, share
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.ready_queues import application_key
-from partition_worker.engine.state import PartitionState
+from yunishard.common.messages.reasons import MEANINGS, Reason
+from yunishard.common.resources import is_zero
+from yunishard.common.rest.explain import AheadView, CheckView
+from yunishard.common.text_formats import format_count
+from yunishard.common.units import format_resources
+from yunishard.partition_worker.engine.allocation import AskGroup, Standing
+from yunishard.partition_worker.engine.application import Application
+from yunishard.partition_worker.engine.explain.checks import find_account, find_reason
+from yunishard.partition_worker.engine.queues.fair_share import queue_key, share
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.ready_queues import application_key
+from yunishard.partition_worker.engine.state import PartitionState
 
 AHEAD_MAX: Final = 10
 """Queues or applications that an explanation lists as ahead; there may be more, which the last entry counts."""

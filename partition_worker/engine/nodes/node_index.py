@@ -28,11 +28,11 @@ from itertools import islice
 from struct import Struct
 from typing import Final
 
-from common.messages import Resources
-from common.resources import TYPES_MAX, add_to, drop_zeros, minus, prune, take_from
-from partition_worker.engine.allocation import Allocation, Amounts, AskShape
-from partition_worker.engine.durable_records import OperatorMark
-from partition_worker.engine.queues.queue import Queue, outranks
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.resources import TYPES_MAX, add_to, drop_zeros, minus, prune, take_from
+from yunishard.partition_worker.engine.allocation import Allocation, Amounts, AskShape
+from yunishard.partition_worker.engine.durable_records import OperatorMark
+from yunishard.partition_worker.engine.queues.queue import Queue, outranks
 
 UNKNOWN_INSTANCE: Final = "UNKNOWN"
 """The instance type of a node that names none."""

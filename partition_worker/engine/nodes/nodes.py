@@ -21,18 +21,25 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from common.messages import Resources
-from common.node_sort_policies import NODE_SORT_POLICIES, PACK, parse_node_choice
-from common.resources import drop_zeros, minus, plus
-from partition_worker.engine.allocation import Allocation, Amounts, AskShape
-from partition_worker.engine.durable_records import OperatorMark
-from partition_worker.engine.nodes.node_index import DerivedIndex, Node, NodeIndex, PackIndex, SortKey, sort_key_of
-from partition_worker.engine.nodes.reserved_nodes import ReservedNodes
-from partition_worker.engine.predicates.evaluation import Predicates
-from partition_worker.engine.queues.queue import NODE_SORT, Queue
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.node_sort_policies import NODE_SORT_POLICIES, PACK, parse_node_choice
+from yunishard.common.resources import drop_zeros, minus, plus
+from yunishard.partition_worker.engine.allocation import Allocation, Amounts, AskShape
+from yunishard.partition_worker.engine.durable_records import OperatorMark
+from yunishard.partition_worker.engine.nodes.node_index import (
+    DerivedIndex,
+    Node,
+    NodeIndex,
+    PackIndex,
+    SortKey,
+    sort_key_of,
+)
+from yunishard.partition_worker.engine.nodes.reserved_nodes import ReservedNodes
+from yunishard.partition_worker.engine.predicates.evaluation import Predicates
+from yunishard.partition_worker.engine.queues.queue import NODE_SORT, Queue
 
 if TYPE_CHECKING:
-    from partition_worker.engine.application import Application
+    from yunishard.partition_worker.engine.application import Application
 
 LARGE_NODES_MAX: Final = 1024
 """Amounts for which a node that is large enough is cached, or that there is none; beyond it all are dropped."""

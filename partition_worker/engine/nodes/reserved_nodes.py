@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from heapq import merge
 from typing import Final
 
-from partition_worker.engine.allocation import Amounts
-from partition_worker.engine.nodes.node_index import Node, NodeIndex, SortKey
-from partition_worker.engine.queues.queue import Queue, outranks
+from yunishard.partition_worker.engine.allocation import Amounts
+from yunishard.partition_worker.engine.nodes.node_index import Node, NodeIndex, SortKey
+from yunishard.partition_worker.engine.queues.queue import Queue, outranks
 
 OUTRANKED_MAX: Final = 1024
 """Leaves and priorities of asks for which the indexes to search are cached; beyond it all are dropped."""

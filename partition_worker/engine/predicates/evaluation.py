@@ -14,13 +14,19 @@ from itertools import takewhile
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from partition_worker.engine.allocation import AskShape, Constraint, Demands
-from partition_worker.engine.predicates.predicate import ForbiddenNodes, NodeSelector, NodeView, Predicate, Tolerations
-from partition_worker.engine.predicates.results import ACCEPTS, NO_REASON, NODE_WORK, ResultTable, view_of
-from partition_worker.engine.predicates.verdicts import Verdicts
+from yunishard.partition_worker.engine.allocation import AskShape, Constraint, Demands
+from yunishard.partition_worker.engine.predicates.predicate import (
+    ForbiddenNodes,
+    NodeSelector,
+    NodeView,
+    Predicate,
+    Tolerations,
+)
+from yunishard.partition_worker.engine.predicates.results import ACCEPTS, NO_REASON, NODE_WORK, ResultTable, view_of
+from yunishard.partition_worker.engine.predicates.verdicts import Verdicts
 
 if TYPE_CHECKING:
-    from partition_worker.engine.nodes.node_index import Node
+    from yunishard.partition_worker.engine.nodes.node_index import Node
 
 BUILT_IN: Final[tuple[Predicate, ...]] = (NodeSelector(), ForbiddenNodes(), Tolerations())
 

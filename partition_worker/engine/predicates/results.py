@@ -19,13 +19,13 @@ from math import inf
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from common.messages import Resources
-from partition_worker.engine.allocation import AskGroup, Demands
-from partition_worker.engine.predicates.predicate import NodeView, Predicate
-from partition_worker.engine.sorted_items import Order
+from yunishard.common.messages.kinds import Resources
+from yunishard.partition_worker.engine.allocation import AskGroup, Demands
+from yunishard.partition_worker.engine.predicates.predicate import NodeView, Predicate
+from yunishard.partition_worker.engine.sorted_items import Order
 
 if TYPE_CHECKING:
-    from partition_worker.engine.nodes.node_index import Node
+    from yunishard.partition_worker.engine.nodes.node_index import Node
 
 TURN_WORK: Final = 30_000
 """Work of the searches of one turn; further ones wait for the next turn."""

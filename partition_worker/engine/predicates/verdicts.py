@@ -21,10 +21,10 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from common.wire import NEVER
+from yunishard.common.messages.wire import NEVER
 
 if TYPE_CHECKING:
-    from partition_worker.engine.nodes.node_index import Node
+    from yunishard.partition_worker.engine.nodes.node_index import Node
 
 ASKS_MAX: Final = 64
 """Asks in one question."""

@@ -24,15 +24,15 @@ from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import Final, NamedTuple
 
-from common.messages import Resources
-from common.resources import drop_zeros
-from partition_worker.engine.allocation import Allocation, amounts_of
-from partition_worker.engine.nodes.node_index import Node, Reservation
-from partition_worker.engine.nodes.nodes import Nodes
-from partition_worker.engine.predicates.evaluation import WAITING, Predicates
-from partition_worker.engine.predicates.verdicts import Removal
-from partition_worker.engine.preemption.victim_candidates import Candidate, Guarantees
-from partition_worker.engine.queues.queue import Queue
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.resources import drop_zeros
+from yunishard.partition_worker.engine.allocation import Allocation, amounts_of
+from yunishard.partition_worker.engine.nodes.node_index import Node, Reservation
+from yunishard.partition_worker.engine.nodes.nodes import Nodes
+from yunishard.partition_worker.engine.predicates.evaluation import WAITING, Predicates
+from yunishard.partition_worker.engine.predicates.verdicts import Removal
+from yunishard.partition_worker.engine.preemption.victim_candidates import Candidate, Guarantees
+from yunishard.partition_worker.engine.queues.queue import Queue
 
 RELUCTANT_COST: Final = 2**34
 ORIGINATOR_COST: Final = 2**33

@@ -16,16 +16,16 @@ rules.
 from collections.abc import Mapping
 from typing import Final
 
-from common import event_codes
-from common.messages import Resources
-from common.resources import Limit, add_to, covers, describe_amount, less, minus, permits, total_of
-from common.rm_messages import PREEMPTED_BY_SCHEDULER
-from common.wire import NEVER
-from partition_worker.engine import events, ledger
-from partition_worker.engine.allocation import Allocation
-from partition_worker.engine.application import Application
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.state import PartitionState
+from yunishard.common.messages import event_codes
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.messages.rm_messages import PREEMPTED_BY_SCHEDULER
+from yunishard.common.messages.wire import NEVER
+from yunishard.common.resources import Limit, add_to, covers, describe_amount, less, minus, permits, total_of
+from yunishard.partition_worker.engine import events, ledger
+from yunishard.partition_worker.engine.allocation import Allocation
+from yunishard.partition_worker.engine.application import Application
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.state import PartitionState
 
 QUOTA_RETRY_S: Final = 60.0
 """Seconds after which a queue that still exceeds its maximum is enforced again; a longer delay of the queue is used

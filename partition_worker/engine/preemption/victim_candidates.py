@@ -15,12 +15,12 @@ from itertools import chain, takewhile
 from math import inf
 from typing import Final
 
-from common.messages import Resources
-from common.resources import Limit, plus, tighten
-from partition_worker.engine.allocation import Allocation, Amounts
-from partition_worker.engine.application import Application
-from partition_worker.engine.preemption_log import remaining_guarantee
-from partition_worker.engine.queues.queue import Queue
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.resources import Limit, plus, tighten
+from yunishard.partition_worker.engine.allocation import Allocation, Amounts
+from yunishard.partition_worker.engine.application import Application
+from yunishard.partition_worker.engine.preemption_log import remaining_guarantee
+from yunishard.partition_worker.engine.queues.queue import Queue
 
 Level = dict[str, int]
 """The remaining guarantee of one queue itself, for each type that it names; negative if the queue exceeds it."""

@@ -33,15 +33,15 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Final
 
-from common.messages import Resources
-from common.resources import add_to, covers, drop_zeros, fits, plus, total_of
-from common.rm_messages import PREEMPTED_BY_SCHEDULER
-from partition_worker.engine import events, ledger, reservations
-from partition_worker.engine.allocation import Allocation, AskGroup, amounts_of
-from partition_worker.engine.application import Application, find_queue_lack
-from partition_worker.engine.nodes.node_index import Node
-from partition_worker.engine.predicates.evaluation import WAITING
-from partition_worker.engine.preemption.node_choice import (
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.messages.rm_messages import PREEMPTED_BY_SCHEDULER
+from yunishard.common.resources import add_to, covers, drop_zeros, fits, plus, total_of
+from yunishard.partition_worker.engine import events, ledger, reservations
+from yunishard.partition_worker.engine.allocation import Allocation, AskGroup, amounts_of
+from yunishard.partition_worker.engine.application import Application, find_queue_lack
+from yunishard.partition_worker.engine.nodes.node_index import Node
+from yunishard.partition_worker.engine.predicates.evaluation import WAITING
+from yunishard.partition_worker.engine.preemption.node_choice import (
     Choice,
     choose_node,
     choose_node_of_larger_victims,
@@ -51,7 +51,7 @@ from partition_worker.engine.preemption.node_choice import (
     pick_victims,
     reluctance_of,
 )
-from partition_worker.engine.preemption.victim_candidates import (
+from yunishard.partition_worker.engine.preemption.victim_candidates import (
     Candidate,
     Giver,
     Guarantees,
@@ -59,8 +59,8 @@ from partition_worker.engine.preemption.victim_candidates import (
     find_victim_candidates,
     reach_of,
 )
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.state import PartitionState, Preempt
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.state import PartitionState, Preempt
 
 WINDOW_S: Final = 0.1
 """Seconds in which the attempts of a leaf are counted together, the length of a cycle in YuniKorn. After a preemption

@@ -7,10 +7,10 @@ fairness (Ghodsi et al., NSDI 2011), with the guarantee, or else the maximum obt
 
 from collections.abc import Mapping
 
-from common.messages import Resources
-from common.resources import Limit
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.sorted_items import Key
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.resources import Limit
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.sorted_items import Key
 
 
 def share(allocated: Resources, guaranteed: Resources | None, fair_maximum: Limit) -> float:

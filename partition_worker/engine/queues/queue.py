@@ -12,16 +12,21 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
-from common.acl import Acl
-from common.config.properties import parse_allocation_batch, parse_backoff_attempts, parse_delay, parse_priority_offset
-from common.messages import Resources
-from common.names import RECOVERY_QUEUE
-from common.node_sort_policies import parse_node_choice
-from common.resources import NOTHING, TYPES_MAX, Limit, add_to, less, prune, take_from, tightest
-from partition_worker.engine.allocation import Amounts, AskShape
-from partition_worker.engine.durable_records import OperatorMark, Template
-from partition_worker.engine.sorted_items import Order
-from partition_worker.engine.user_resolution import User
+from yunishard.common.config.acl import Acl
+from yunishard.common.config.properties import (
+    parse_allocation_batch,
+    parse_backoff_attempts,
+    parse_delay,
+    parse_priority_offset,
+)
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.names import RECOVERY_QUEUE
+from yunishard.common.node_sort_policies import parse_node_choice
+from yunishard.common.resources import NOTHING, TYPES_MAX, Limit, add_to, less, prune, take_from, tightest
+from yunishard.partition_worker.engine.allocation import Amounts, AskShape
+from yunishard.partition_worker.engine.durable_records import OperatorMark, Template
+from yunishard.partition_worker.engine.sorted_items import Order
+from yunishard.partition_worker.engine.user_resolution import User
 
 ApplicationSort = Literal["fifo", "fair", "stateaware"]
 PreemptionPolicy = Literal["default", "fence", "disabled"]

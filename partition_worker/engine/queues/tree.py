@@ -16,15 +16,15 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from common.acl import Acl, parse_acl
-from common.config.model import ChildTemplateConfig, PartitionConfig, QueueConfig, parse_amounts
-from common.messages import Amount, Resources
-from common.names import ILLEGAL_QUEUE, QUEUE, RECOVERY_QUEUE, ROOT
-from common.resources import Limit, is_positive
-from partition_worker.engine.durable_records import OperatorMark, Template
-from partition_worker.engine.queues.fair_share import refresh_fair_maximum
-from partition_worker.engine.queues.queue import Policies, Queue, inherit_properties, parse_policies
-from partition_worker.engine.user_resolution import User, tag_value
+from yunishard.common.config.acl import Acl, parse_acl
+from yunishard.common.config.model import ChildTemplateConfig, PartitionConfig, QueueConfig, parse_amounts
+from yunishard.common.messages.kinds import Amount, Resources
+from yunishard.common.names import ILLEGAL_QUEUE, QUEUE, RECOVERY_QUEUE, ROOT
+from yunishard.common.resources import Limit, is_positive
+from yunishard.partition_worker.engine.durable_records import OperatorMark, Template
+from yunishard.partition_worker.engine.queues.fair_share import refresh_fair_maximum
+from yunishard.partition_worker.engine.queues.queue import Policies, Queue, inherit_properties, parse_policies
+from yunishard.partition_worker.engine.user_resolution import User, tag_value
 
 ACLS_MAX: Final = 4096
 """Cached ACLs: thousands of queues have equal ones."""

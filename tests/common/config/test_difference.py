@@ -2,8 +2,8 @@
 
 import pytest
 
-from common.config.difference import Difference, find_differences
-from common.config.validation import load
+from yunishard.common.config.difference import Difference, find_differences
+from yunishard.common.config.validation import load
 
 RULES = """placementrules: [
     {name: fixed, value: a, create: true, filter: {type: deny, users: [bob, ann]}},

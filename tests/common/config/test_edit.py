@@ -7,9 +7,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.config.edit import EditError, LimitChange, QueueNotWrittenError, edit_queue
-from common.config.model import QueueConfig, root_place
-from common.config.parse import parse_with_lines
+from yunishard.common.config.model import QueueConfig, root_place
+from yunishard.common.config.parse import parse_with_lines
+from yunishard.webservice.config_edit import EditError, LimitChange, QueueNotWrittenError, edit_queue
 
 TEXT = """\
 # the queues of the cluster

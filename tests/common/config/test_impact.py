@@ -2,9 +2,9 @@
 
 import pytest
 
-from common.config.impact import Effect, PartitionUse, PrincipalUse, QueueUse, find_effects
-from common.config.model import PartitionConfig, normalise
-from common.config.validation import load
+from yunishard.common.config.impact import Effect, PartitionUse, PrincipalUse, QueueUse, find_effects
+from yunishard.common.config.model import PartitionConfig, normalise
+from yunishard.common.config.validation import load
 
 
 def partition(queues: str, more: str = "") -> PartitionConfig:

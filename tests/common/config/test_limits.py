@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from common.config import limits
-from common.config.limits import (
+from yunishard.common.config import limits
+from yunishard.common.config.limits import (
     ALL_QUEUES_MAX,
     ALL_RULES_MAX,
     EXPRESSIONS_MAX,
@@ -16,11 +16,11 @@ from common.config.limits import (
     RULES_MAX,
     check_size,
 )
-from common.config.model import Configuration, FilterConfig, PartitionConfig, PlacementRuleConfig, QueueConfig
-from common.config.parse import parse_with_lines
-from common.config.placement_rules import CLASS_LENGTH, LENGTH_MAX, Expression, ExpressionError
-from common.config.problems import PROBLEM_CHARS_MAX, ConfigError, Report
-from common.config.validation import find_hierarchy_problems, find_problems, validate
+from yunishard.common.config.model import Configuration, FilterConfig, PartitionConfig, PlacementRuleConfig, QueueConfig
+from yunishard.common.config.parse import parse_with_lines
+from yunishard.common.config.placement_rules import CLASS_LENGTH, LENGTH_MAX, Expression, ExpressionError
+from yunishard.common.config.problems import PROBLEM_CHARS_MAX, ConfigError, Report
+from yunishard.common.config.validation import find_hierarchy_problems, find_problems, validate
 
 QUEUE = QueueConfig(name="q")
 RULE = PlacementRuleConfig(name="user")

@@ -2,7 +2,7 @@
 
 import hashlib
 
-from common.config.model import compute_checksum
+from yunishard.common.config.model import compute_checksum
 
 TEXT = "partitions:\n- name: default\n"
 

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 import yaml
 
-from common.config.model import Configuration, PartitionConfig, PreemptionConfig, QueueConfig, ResourcesConfig
-from common.config.parse import (
+from yunishard.common.config.model import Configuration, PartitionConfig, PreemptionConfig, QueueConfig, ResourcesConfig
+from yunishard.common.config.parse import (
     DEPTH_MAX,
     TEXT_BYTES_MAX,
     VALUES_MAX,
@@ -16,7 +16,7 @@ from common.config.parse import (
     explain_special,
     parse_with_lines,
 )
-from common.config.problems import PROBLEMS_MAX, ConfigError, Problem
+from yunishard.common.config.problems import PROBLEMS_MAX, ConfigError, Problem
 
 WHOLE = """\
 partitions:
@@ -392,14 +392,14 @@ def test_queues_may_be_nested_up_to_the_limit() -> None:
 
 
 def test_aliases_to_aliases_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.config.parse.VALUES_MAX", 1000)
+    monkeypatch.setattr("yunishard.common.config.parse.VALUES_MAX", 1000)
     text = "partitions:\n- queues:\n  - &q0 {name: a}\n"
     text += "".join(f"  - &q{level} {{queues: [{', '.join([f'*q{level - 1}'] * 10)}]}}\n" for level in range(1, 10))
     assert "expand to more than 1000 values" in problems(text)[0].message
 
 
 def test_merges_of_merges_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.config.parse.VALUES_MAX", 1000)
+    monkeypatch.setattr("yunishard.common.config.parse.VALUES_MAX", 1000)
     text = "partitions:\n- &q0 {name: a}\n"
     text += "".join(f"- &q{level} {{<<: [{', '.join([f'*q{level - 1}'] * 10)}]}}\n" for level in range(1, 10))
     assert "expand to more than 1000 values" in problems(text)[0].message
@@ -412,7 +412,7 @@ def test_a_long_text_repeated_by_aliases_does_not_fill_the_memory() -> None:
 
 def test_a_text_has_a_limit_of_values(monkeypatch: pytest.MonkeyPatch) -> None:
     assert VALUES_MAX >= 1_000_000
-    monkeypatch.setattr("common.config.parse.VALUES_MAX", 1000)
+    monkeypatch.setattr("yunishard.common.config.parse.VALUES_MAX", 1000)
     assert "more than 1000 values" in problems("[" + "1, " * 1000 + "1]")[0].message
 
 

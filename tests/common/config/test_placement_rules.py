@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from common.config.model import FilterConfig, PartitionConfig, PlacementRuleConfig
-from common.config.parse import parse_with_lines
-from common.config.placement_rules import (
+from yunishard.common.config.model import FilterConfig, PartitionConfig, PlacementRuleConfig
+from yunishard.common.config.parse import parse_with_lines
+from yunishard.common.config.placement_rules import (
     NAME_LENGTH_MAX,
     PROGRAM_SIZE_MAX,
     RULES,
@@ -19,8 +19,8 @@ from common.config.placement_rules import (
     find_rule_problems,
     looks_like_expression,
 )
-from common.config.problems import Problem
-from common.names import ILLEGAL_QUEUE
+from yunishard.common.config.problems import Problem
+from yunishard.common.names import ILLEGAL_QUEUE
 
 
 def problems(*rules: PlacementRuleConfig) -> list[Problem]:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from common.config.properties import PROPERTIES, find_similar_property, parse_delay, parse_priority_offset
-from partition_worker.engine.queues.queue import parse_policies
+from yunishard.common.config.properties import PROPERTIES, find_similar_property, parse_delay, parse_priority_offset
+from yunishard.partition_worker.engine.queues.queue import parse_policies
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import yaml
 
-from common.config.model import (
+from yunishard.common.config.model import (
     ChildTemplateConfig,
     Configuration,
     LimitConfig,
@@ -15,9 +15,9 @@ from common.config.model import (
     QueueConfig,
     compute_checksum,
 )
-from common.config.parse import DEPTH_MAX, parse_with_lines
-from common.config.problems import PROBLEMS_MAX, ConfigError, Problem
-from common.config.validation import (
+from yunishard.common.config.parse import DEPTH_MAX, parse_with_lines
+from yunishard.common.config.problems import PROBLEMS_MAX, ConfigError, Problem
+from yunishard.common.config.validation import (
     DEFAULT_TEXT,
     find_build_problems,
     find_hierarchy_problems,
@@ -26,7 +26,7 @@ from common.config.validation import (
     load,
     validate,
 )
-from common.names import ILLEGAL_QUEUE
+from yunishard.common.names import ILLEGAL_QUEUE
 
 
 def partition(keys: str) -> str:

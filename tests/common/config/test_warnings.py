@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from common.config.problems import PROBLEMS_MAX, WARNING, Problem
-from common.config.validation import DEFAULT_TEXT, validate
-from common.config.warnings import LDAP, RESOLVERS, find_warnings
-from partition_worker.engine.user_resolution import GroupsUnknown, find_groups
+from yunishard.common.config.problems import PROBLEMS_MAX, WARNING, Problem
+from yunishard.common.config.validation import DEFAULT_TEXT, validate
+from yunishard.common.config.warnings import LDAP, RESOLVERS, find_warnings
+from yunishard.partition_worker.engine.user_resolution import GroupsUnknown, find_groups
 
 TRACES = Path(__file__).parents[2] / "conformance" / "traces"
 OPEN = {"submitacl": "*"}

@@ -7,8 +7,8 @@ import pytest
 from cryptography import x509
 from cryptography.x509.verification import PolicyBuilder, Store
 
-from kubernetes_shim.admission import certificates
-from kubernetes_shim.admission.certificates import (
+from yunishard.kubernetes_shim.admission import certificates
+from yunishard.kubernetes_shim.admission.certificates import (
     AUTHORITY_RENEWAL_S,
     AUTHORITY_S,
     DAY_S,

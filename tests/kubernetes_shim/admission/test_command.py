@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from kubernetes_shim.admission.command import run_k8s_admission
-from yunishard.cli import CommandUnusable, build_parser
+from yunishard.cli.main import CommandUnusable, build_parser
+from yunishard.kubernetes_shim.admission.command import run_k8s_admission
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,13 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from kubernetes_shim.admission import controller
-from kubernetes_shim.admission.controller import BODY_BYTES_MAX, SECRET, AdmissionController, Options
-from kubernetes_shim.admission.policies import NAME as POLICY
-from kubernetes_shim.client import KubernetesClient, find_cause
-from kubernetes_shim.metrics import ListenFailed
-from kubernetes_shim.settings import SettingsError
 from tests.kubernetes_shim.fake_api import Answer, FakeApi, Json, serve_fake_api
+from yunishard.kubernetes_shim.admission import controller
+from yunishard.kubernetes_shim.admission.controller import BODY_BYTES_MAX, SECRET, AdmissionController, Options
+from yunishard.kubernetes_shim.admission.policies import NAME as POLICY
+from yunishard.kubernetes_shim.client import KubernetesClient, find_cause
+from yunishard.kubernetes_shim.metrics import ListenFailed
+from yunishard.kubernetes_shim.settings import SettingsError
 
 SECRETS = "api/v1/secrets"
 CONFIG_MAPS = "api/v1/configmaps"

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from kubernetes_shim.admission.mutations import Surroundings, review
-from kubernetes_shim.admission.reviews import (
+from yunishard.kubernetes_shim.admission.mutations import Surroundings, review
+from yunishard.kubernetes_shim.admission.reviews import (
     AdmissionRequest,
     Operation,
     RequestKind,
@@ -17,9 +17,9 @@ from kubernetes_shim.admission.reviews import (
     ReviewError,
     Verdict,
 )
-from kubernetes_shim.admission.users import CREATOR, WORKLOADS, Workload
-from kubernetes_shim.objects import Namespace, ObjectMeta, PriorityClass
-from kubernetes_shim.settings import AdmissionSettings
+from yunishard.kubernetes_shim.admission.users import CREATOR, WORKLOADS, Workload
+from yunishard.kubernetes_shim.objects import Namespace, ObjectMeta, PriorityClass
+from yunishard.kubernetes_shim.settings import AdmissionSettings
 
 Y = "yunikorn.apache.org/"
 ALICE = RequestUser("alice", ["staff", "ops"])

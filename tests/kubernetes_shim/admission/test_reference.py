@@ -9,11 +9,11 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from kubernetes_shim.admission.mutations import Surroundings, review
-from kubernetes_shim.admission.reviews import AdmissionRequest, RequestKind, RequestUser
-from kubernetes_shim.objects import Namespace, ObjectMeta, PriorityClass
-from kubernetes_shim.pods import DOMAIN
-from kubernetes_shim.settings import read_settings
+from yunishard.kubernetes_shim.admission.mutations import Surroundings, review
+from yunishard.kubernetes_shim.admission.reviews import AdmissionRequest, RequestKind, RequestUser
+from yunishard.kubernetes_shim.objects import Namespace, ObjectMeta, PriorityClass
+from yunishard.kubernetes_shim.pods import DOMAIN
+from yunishard.kubernetes_shim.settings import read_settings
 
 Json = dict[str, Any]
 

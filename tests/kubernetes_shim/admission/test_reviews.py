@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from kubernetes_shim.admission.reviews import (
+from yunishard.kubernetes_shim.admission.reviews import (
     ADMITTED,
     PatchOperation,
     ReviewError,

@@ -5,10 +5,10 @@ import json
 import msgspec
 import pytest
 
-from kubernetes_shim.admission.reviews import AdmissionRequest, Operation, ReviewError, Verdict
-from kubernetes_shim.admission.validation import CoreVerdict, find_configuration, judge
-from kubernetes_shim.objects import ConfigMap, ObjectMeta
-from kubernetes_shim.settings import SettingsError
+from yunishard.kubernetes_shim.admission.reviews import AdmissionRequest, Operation, ReviewError, Verdict
+from yunishard.kubernetes_shim.admission.validation import CoreVerdict, find_configuration, judge
+from yunishard.kubernetes_shim.objects import ConfigMap, ObjectMeta
+from yunishard.kubernetes_shim.settings import SettingsError
 
 
 def config_map(name: str, **data: str) -> ConfigMap:

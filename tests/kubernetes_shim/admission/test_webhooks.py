@@ -5,8 +5,8 @@ import json
 
 import msgspec
 
-from kubernetes_shim.admission.webhooks import Endpoint, describe_webhooks
-from kubernetes_shim.objects import AdmissionRules
+from yunishard.kubernetes_shim.admission.webhooks import Endpoint, describe_webhooks
+from yunishard.kubernetes_shim.objects import AdmissionRules
 
 SERVICE = Endpoint("yunikorn", "hooks")
 

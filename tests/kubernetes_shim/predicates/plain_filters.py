@@ -5,7 +5,7 @@ Each question walks all pods and nodes. `test_evaluation_properties.py` compares
 
 from dataclasses import dataclass, field
 
-from kubernetes_shim.objects import (
+from yunishard.kubernetes_shim.objects import (
     LabelSelector,
     Node,
     Pod,

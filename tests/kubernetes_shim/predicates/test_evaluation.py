@@ -1,8 +1,8 @@
 """Answers to the core's questions, and their reasons. `test_scheduler_cases.py` has the rules."""
 
-from kubernetes_shim.cluster import Cluster
-from kubernetes_shim.predicates.evaluation import count_victims, refuse
 from tests.kubernetes_shim.shim_builders import Json, make_node, make_pod
+from yunishard.kubernetes_shim.cluster import Cluster
+from yunishard.kubernetes_shim.predicates.evaluation import count_victims, refuse
 
 PORT: Json = {"containers": [{"name": "main", "ports": [{"hostPort": 80}]}]}
 

@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import convert
 
-from kubernetes_shim.cluster import Cluster
-from kubernetes_shim.objects import Namespace
-from kubernetes_shim.predicates.evaluation import refuse
 from tests.kubernetes_shim.predicates.plain_filters import PlainCluster, may_run
 from tests.kubernetes_shim.predicates.strategies import NAMESPACES, NODES, PODS, labels, node_labels, specs, taints
 from tests.kubernetes_shim.shim_builders import Json, make_node, make_pod
+from yunishard.kubernetes_shim.cluster import Cluster
+from yunishard.kubernetes_shim.objects import Namespace
+from yunishard.kubernetes_shim.predicates.evaluation import refuse
 
 Step = Callable[[Cluster, PlainCluster], None]
 

@@ -1,8 +1,8 @@
 """Compiled selectors. `test_scheduler_cases.py` has more of their rules."""
 
-from kubernetes_shim.objects import LabelSelector, NodeSelector, NodeSelectorTerm, Requirement
-from kubernetes_shim.predicates import selectors
-from kubernetes_shim.predicates.selectors import EVERYTHING, NOTHING, compile_labels, compile_node_requirement
+from yunishard.kubernetes_shim.objects import LabelSelector, NodeSelector, NodeSelectorTerm, Requirement
+from yunishard.kubernetes_shim.predicates import selectors
+from yunishard.kubernetes_shim.predicates.selectors import EVERYTHING, NOTHING, compile_labels, compile_node_requirement
 
 
 def test_a_missing_selector_selects_nothing_and_an_empty_one_everything() -> None:

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from common.config.model import FilterConfig, PlacementRuleConfig
-from common.rm_messages import AddApplicationRequest
-from partition_worker.engine.durable_records import OperatorMark
-from partition_worker.engine.placement import Submission
-from partition_worker.engine.queues.tree import Tree
-from partition_worker.engine.user_resolution import FORCED_TAG, User
+from yunishard.common.config.model import FilterConfig, PlacementRuleConfig
+from yunishard.common.messages.rm_messages import AddApplicationRequest
+from yunishard.partition_worker.engine.durable_records import OperatorMark
+from yunishard.partition_worker.engine.placement import Submission
+from yunishard.partition_worker.engine.queues.tree import Tree
+from yunishard.partition_worker.engine.user_resolution import FORCED_TAG, User
 
 BOB = User("bob", ("dev",))
 

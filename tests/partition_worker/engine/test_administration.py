@@ -4,17 +4,23 @@ import random
 
 import pytest
 
-from common import event_codes
-from common.acl import parse_acl
-from common.query_messages import Actor
-from common.rm_messages import STOPPED_BY_RM, AllocationRelease, EventRecord, NodeRequest, RejectedNode
-from partition_worker.engine.administration import NotDone
-from partition_worker.engine.application import AppEvent, AppState
-from partition_worker.engine.lifecycle import fire
-from partition_worker.engine.state import Effect
 from tests.builders import PARTITION, PROVIDED_CREATE, apps, asks, config, foreign, gone, nodes, released
 from tests.invariants import check
 from tests.trial import ADMIN, Trial, line
+from yunishard.common.config.acl import parse_acl
+from yunishard.common.messages import event_codes
+from yunishard.common.messages.query_messages import Actor
+from yunishard.common.messages.rm_messages import (
+    STOPPED_BY_RM,
+    AllocationRelease,
+    EventRecord,
+    NodeRequest,
+    RejectedNode,
+)
+from yunishard.partition_worker.engine.administration import NotDone
+from yunishard.partition_worker.engine.application import AppEvent, AppState
+from yunishard.partition_worker.engine.lifecycle import fire
+from yunishard.partition_worker.engine.state import Effect
 
 ANN = Actor(user="ann", groups=["ops"])
 QUEUES = "root.a; root.b; root.p.c"

@@ -6,9 +6,13 @@ from random import Random
 
 import pytest
 
-from common import rm_messages
-from common.messages import INT64_MAX
-from partition_worker.engine.allocation import (
+from tests.builders import apps as new_apps
+from tests.builders import ask, asks, config, nodes
+from tests.properties.plain_scheduler import PlainApp, PlainAsk, PlainQueue
+from tests.trial import Trial
+from yunishard.common.messages import rm_messages
+from yunishard.common.messages.kinds import INT64_MAX
+from yunishard.partition_worker.engine.allocation import (
     REMOVED_MAX,
     Allocation,
     AskShape,
@@ -19,10 +23,6 @@ from partition_worker.engine.allocation import (
     from_message,
     place_of,
 )
-from tests.builders import apps as new_apps
-from tests.builders import ask, asks, config, nodes
-from tests.properties.plain_scheduler import PlainApp, PlainAsk, PlainQueue
-from tests.trial import Trial
 
 STAMP_NS = 1_700_000_000_000_000_123
 

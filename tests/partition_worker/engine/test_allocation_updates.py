@@ -2,15 +2,15 @@
 
 import pytest
 
-from common.reasons import Reason
-from common.rm_messages import Allocation, AllocationRequest, RejectedAllocation
-from partition_worker.engine.allocation_updates import end_allocation, remove_everything, withdraw_ask
-from partition_worker.engine.application import AppState
-from partition_worker.engine.predicates.verdicts import COOL_DOWN_S, DEADLINE_S, FRESH_S
-from partition_worker.engine.state import Tuning
 from tests.builders import apps, asks, both, foreign, nodes, released
 from tests.partition_worker.engine.predicates.plugins import Broken, Rack
 from tests.trial import Trial
+from yunishard.common.messages.reasons import Reason
+from yunishard.common.messages.rm_messages import Allocation, AllocationRequest, RejectedAllocation
+from yunishard.partition_worker.engine.allocation_updates import end_allocation, remove_everything, withdraw_ask
+from yunishard.partition_worker.engine.application import AppState
+from yunishard.partition_worker.engine.predicates.verdicts import COOL_DOWN_S, DEADLINE_S, FRESH_S
+from yunishard.partition_worker.engine.state import Tuning
 
 
 def trial(queues: str = "root.a max=memory:10") -> Trial:

@@ -2,10 +2,12 @@
 
 import pytest
 
-from common.rm_messages import NODE_DECOMMISSION
-from partition_worker.engine import ledger
-from partition_worker.engine.allocation import Allocation, amounts_of, from_message
-from partition_worker.engine.application import (
+from tests.builders import apps, ask, asks, gone, nodes, released
+from tests.trial import Trial
+from yunishard.common.messages.rm_messages import NODE_DECOMMISSION
+from yunishard.partition_worker.engine import ledger
+from yunishard.partition_worker.engine.allocation import Allocation, amounts_of, from_message
+from yunishard.partition_worker.engine.application import (
     ENDED,
     LINGER_S,
     RETENTION_S,
@@ -16,11 +18,9 @@ from partition_worker.engine.application import (
     find_queue_lack,
     next_state,
 )
-from partition_worker.engine.queues.queue import NOTHING_PENDING
-from partition_worker.engine.state import LogLine
-from partition_worker.engine.user_resolution import User
-from tests.builders import apps, ask, asks, gone, nodes, released
-from tests.trial import Trial
+from yunishard.partition_worker.engine.queues.queue import NOTHING_PENDING
+from yunishard.partition_worker.engine.state import LogLine
+from yunishard.partition_worker.engine.user_resolution import User
 
 STAMP_NS = 1_000 * 10**9
 

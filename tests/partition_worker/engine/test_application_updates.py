@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from common.rm_messages import (
+from tests.builders import PARTITION, PROVIDED_CREATE, apps, ask, asks, gone, nodes, released
+from tests.trial import Trial
+from yunishard.common.messages.rm_messages import (
     AddApplicationRequest,
     AllocationRequest,
     ApplicationRequest,
@@ -12,11 +14,9 @@ from common.rm_messages import (
     RemoveApplicationRequest,
     UserGroupInformation,
 )
-from partition_worker.engine import allocation_updates, user_resolution
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.user_resolution import HELD_MAX, WAITING_MAX, HeldUpdate
-from tests.builders import PARTITION, PROVIDED_CREATE, apps, ask, asks, gone, nodes, released
-from tests.trial import Trial
+from yunishard.partition_worker.engine import allocation_updates, user_resolution
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.user_resolution import HELD_MAX, WAITING_MAX, HeldUpdate
 
 
 def rejected(one: Trial) -> str:

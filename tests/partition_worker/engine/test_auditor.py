@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 import pytest
 
-from common.query_messages import WorkerHealth
-from common.wire import NEVER
-from partition_worker.engine import auditor
-from partition_worker.engine.auditor import LISTED_MAX, SLICE_EVERY_S, check_objects
-from partition_worker.engine.state import Event
 from tests.builders import apps, asks, foreign, nodes, released
 from tests.trial import Trial
+from yunishard.common.messages.query_messages import WorkerHealth
+from yunishard.common.messages.wire import NEVER
+from yunishard.partition_worker.engine import auditor
+from yunishard.partition_worker.engine.auditor import LISTED_MAX, SLICE_EVERY_S, check_objects
+from yunishard.partition_worker.engine.state import Event
 
 pytestmark = pytest.mark.tampers
 

@@ -4,12 +4,12 @@ where that was recorded, as lines `what object reference change detail (amounts)
 
 import pytest
 
-from common import event_codes
-from common.rm_messages import NODE_DECOMMISSION, NODE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE, NODE_UPDATE
-from partition_worker.engine.events import UNSCHEDULABLE_TOLD_EVERY_S, record_unschedulable
-from partition_worker.engine.state import Event, EventFields
 from tests.builders import PROVIDED_CREATE, apps, asks, foreign, gone, nodes, released
 from tests.trial import Trial
+from yunishard.common.messages import event_codes
+from yunishard.common.messages.rm_messages import NODE_DECOMMISSION, NODE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE, NODE_UPDATE
+from yunishard.partition_worker.engine.events import UNSCHEDULABLE_TOLD_EVERY_S, record_unschedulable
+from yunishard.partition_worker.engine.state import Event, EventFields
 
 KINDS = ("", "REQUEST", "APP", "NODE", "QUEUE", "USERGROUP")
 CHANGES = ("NONE", "SET", "ADD", "REMOVE")

@@ -2,14 +2,14 @@
 
 import pytest
 
-from common import event_codes
-from common.rm_messages import NODE_DECOMMISSION, NODE_DRAIN
-from partition_worker.engine import queue_traversal
-from partition_worker.engine.application import AppState, TaskGroup
-from partition_worker.engine.gang_scheduling import gang_objection, placeholder_timeout_s
-from partition_worker.engine.state import Event, LogLine, Release, Replace
 from tests.builders import apps, asks, config, gone, nodes, released
 from tests.trial import START_S, Trial
+from yunishard.common.messages import event_codes
+from yunishard.common.messages.rm_messages import NODE_DECOMMISSION, NODE_DRAIN
+from yunishard.partition_worker.engine import queue_traversal
+from yunishard.partition_worker.engine.application import AppState, TaskGroup
+from yunishard.partition_worker.engine.gang_scheduling import gang_objection, placeholder_timeout_s
+from yunishard.partition_worker.engine.state import Event, LogLine, Release, Replace
 
 NOT_ON_N1 = "tag.yunishard/forbiddenNodes=n1"
 

@@ -2,18 +2,18 @@
 
 import timeit
 
-from common import resources
-from common.rm_messages import NODE_DECOMMISSION
-from partition_worker.engine import state, user_resolution
-from partition_worker.engine.application import RETENTION_S
-from partition_worker.engine.durable_records import RejectionRecord
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.predicates import results
-from partition_worker.engine.queues import queue
-from partition_worker.engine.state import Changes
 from tests.builders import PROVIDED_CREATE, apps, asks, foreign, gone, nodes, released
 from tests.growth import find_growing, measure
 from tests.trial import Trial
+from yunishard.common import resources
+from yunishard.common.messages.rm_messages import NODE_DECOMMISSION
+from yunishard.partition_worker.engine import state, user_resolution
+from yunishard.partition_worker.engine.application import RETENTION_S
+from yunishard.partition_worker.engine.durable_records import RejectionRecord
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.predicates import results
+from yunishard.partition_worker.engine.queues import queue
+from yunishard.partition_worker.engine.state import Changes
 
 BOUNDED = {
     "Counters.reached": state.REACHED_MAX,

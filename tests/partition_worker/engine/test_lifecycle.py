@@ -2,10 +2,10 @@
 
 import pytest
 
-from partition_worker.engine import lifecycle
-from partition_worker.engine.application import AppEvent, AppState
 from tests.builders import apps, asks, gone, nodes, released
 from tests.trial import START_S, Trial
+from yunishard.partition_worker.engine import lifecycle
+from yunishard.partition_worker.engine.application import AppEvent, AppState
 
 
 def trial(queues: str = "root.a") -> Trial:

@@ -2,7 +2,9 @@
 
 import pytest
 
-from common.rm_messages import (
+from tests.builders import PARTITION, apps, asks, foreign, nodes, released
+from tests.trial import Trial
+from yunishard.common.messages.rm_messages import (
     NODE_CREATE_DRAIN,
     NODE_DECOMMISSION,
     NODE_DRAIN,
@@ -11,9 +13,7 @@ from common.rm_messages import (
     NodeInfo,
     NodeRequest,
 )
-from partition_worker.engine.state import TEXT_MAX
-from tests.builders import PARTITION, apps, asks, foreign, nodes, released
-from tests.trial import Trial
+from yunishard.partition_worker.engine.state import TEXT_MAX
 
 DUPLICATE = f"""failure while adding new node, node rejected with error: 
 failed to add node n1 to partition {PARTITION}, error: partition {PARTITION} has an existing node n1, node name must be unique"""  # noqa: E501, W291 - the reference's text

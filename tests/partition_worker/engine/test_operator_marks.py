@@ -2,16 +2,16 @@
 
 import pytest
 
-from common.query_messages import Actor
-from common.rm_messages import NODE_DECOMMISSION, NODE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE
-from partition_worker.engine import operator_marks
-from partition_worker.engine.administration import NotDone
-from partition_worker.engine.nodes import nodes as nodes_module
-from partition_worker.engine.operator_marks import REASON_MAX, NodeCounts, count_on_node
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.state import DEFAULT
 from tests.builders import PARTITION, PROVIDED_CREATE, apps, asks, config, nodes, released
 from tests.trial import START_S, Trial
+from yunishard.common.messages.query_messages import Actor
+from yunishard.common.messages.rm_messages import NODE_DECOMMISSION, NODE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE
+from yunishard.partition_worker.engine import operator_marks
+from yunishard.partition_worker.engine.administration import NotDone
+from yunishard.partition_worker.engine.nodes import nodes as nodes_module
+from yunishard.partition_worker.engine.operator_marks import REASON_MAX, NodeCounts, count_on_node
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.state import DEFAULT
 
 ANN = Actor(user="ann")
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from common.rm_messages import SCHEDULING_FAILED, UpdateContainerSchedulingState
-from common.wire import NEVER
-from partition_worker.engine import outstanding_asks
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial
+from yunishard.common.messages.rm_messages import SCHEDULING_FAILED, UpdateContainerSchedulingState
+from yunishard.common.messages.wire import NEVER
+from yunishard.partition_worker.engine import outstanding_asks
 
 
 def trial(queues: str = "root.a", *, memory: int = 10) -> Trial:

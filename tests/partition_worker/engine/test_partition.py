@@ -2,12 +2,12 @@
 
 import pytest
 
-from common.config.model import PlacementRuleConfig
-from common.rm_messages import Ack
-from common.wire import NEVER
-from partition_worker.engine.application import AppState
 from tests.builders import PARTITION, PROVIDED_CREATE, apps, asks, config, gone, nodes, released
 from tests.trial import START_S, Trial
+from yunishard.common.config.model import PlacementRuleConfig
+from yunishard.common.messages.rm_messages import Ack
+from yunishard.common.messages.wire import NEVER
+from yunishard.partition_worker.engine.application import AppState
 
 
 def test_an_empty_partition_waits_for_nothing() -> None:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from partition_worker.engine.nodes.nodes import Nodes
-from partition_worker.engine.predicates.results import Results, WorkSpent
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial
+from yunishard.partition_worker.engine.nodes.nodes import Nodes
+from yunishard.partition_worker.engine.predicates.results import Results, WorkSpent
 
 WAITS_S = 61
 

@@ -1,10 +1,6 @@
 import pytest
 from msgspec.structs import replace
 
-from common.config import placement_rules
-from common.config.model import FilterConfig, PlacementRuleConfig
-from partition_worker.engine.placement import PlacementChain, PlacementRejected, build_chain
-from partition_worker.engine.user_resolution import User
 from tests.partition_worker.engine.placement_builders import (
     NOWHERE,
     FakeQueue,
@@ -14,6 +10,10 @@ from tests.partition_worker.engine.placement_builders import (
     rule,
     submission,
 )
+from yunishard.common.config import placement_rules
+from yunishard.common.config.model import FilterConfig, PlacementRuleConfig
+from yunishard.partition_worker.engine.placement import PlacementChain, PlacementRejected, build_chain
+from yunishard.partition_worker.engine.user_resolution import User
 
 A, B = rule("fixed", value="root.a"), rule("fixed", value="root.b")
 NO_MATCH = "^failed to place application app-1: application rejected: no placement rule matched$"

@@ -2,13 +2,14 @@
 
 import pytest
 
-from common.config import placement_rules
-from common.config.model import FilterConfig
-from common.config.placement_rules import ExpressionError
-from common.config.validation import load
-from common.names import ILLEGAL_QUEUE
-from common.rest_views import FilterView
-from partition_worker.engine.placement import (
+from tests.partition_worker.engine.placement_builders import NOWHERE, FakeTree, leaf, parent, rule, submission
+from yunishard.common.config import placement_rules
+from yunishard.common.config.model import FilterConfig
+from yunishard.common.config.placement_rules import ExpressionError
+from yunishard.common.config.validation import load
+from yunishard.common.names import ILLEGAL_QUEUE
+from yunishard.common.rest.views import FilterView
+from yunishard.partition_worker.engine.placement import (
     ApplicationType,
     Filter,
     Fixed,
@@ -25,9 +26,8 @@ from partition_worker.engine.placement import (
     Tag,
     UserName,
 )
-from partition_worker.engine.queues.tree import Tree
-from partition_worker.engine.user_resolution import User
-from tests.partition_worker.engine.placement_builders import NOWHERE, FakeTree, leaf, parent, rule, submission
+from yunishard.partition_worker.engine.queues.tree import Tree
+from yunishard.partition_worker.engine.user_resolution import User
 
 BOB = User("bob", ("dev", "qa"))
 

@@ -1,12 +1,17 @@
 import contextlib
 
-from common.placement_reasons import PlacementReason
-from common.rest_views import RuleView
-from partition_worker.engine.durable_records import OperatorMark
-from partition_worker.engine.placement import PlacementChain, PlacementRejected, Submission
-from partition_worker.engine.placement_trace import CHECKS_MAX, PlacementCheck, PlacementTrace, find_failed_check
-from partition_worker.engine.user_resolution import User
 from tests.partition_worker.engine.placement_builders import BOB, FakeTree, leaf, parent, rule, submission
+from yunishard.common.rest.views import RuleView
+from yunishard.partition_worker.engine.durable_records import OperatorMark
+from yunishard.partition_worker.engine.placement import PlacementChain, PlacementRejected, Submission
+from yunishard.partition_worker.engine.placement_trace import (
+    CHECKS_MAX,
+    PlacementCheck,
+    PlacementTrace,
+    find_failed_check,
+)
+from yunishard.partition_worker.engine.user_resolution import User
+from yunishard.partition_worker.placement_reasons import PlacementReason
 
 OTHER = RuleView(name="user", parameters={}, filter=None, parent_rule=None)
 

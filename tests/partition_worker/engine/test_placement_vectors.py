@@ -5,19 +5,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from common.config.problems import ConfigError
-from common.config.validation import load
-from common.rm_messages import (
+from tests.invariants import check
+from tests.trial import START_S
+from yunishard.common.config.problems import ConfigError
+from yunishard.common.config.validation import load
+from yunishard.common.messages.rm_messages import (
     AcceptedApplication,
     AddApplicationRequest,
     ApplicationRequest,
     RejectedApplication,
     UserGroupInformation,
 )
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.queues.queue import Queue
-from tests.invariants import check
-from tests.trial import START_S
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.queues.queue import Queue
 
 VECTORS = Path(__file__).parents[2] / "data" / "placement-vectors.yaml"
 

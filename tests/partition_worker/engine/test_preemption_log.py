@@ -4,9 +4,12 @@ import random
 
 import pytest
 
-from partition_worker.engine import preemption_log
-from partition_worker.engine.durable_records import PreemptionRecord, VictimRecord
-from partition_worker.engine.preemption_log import (
+from tests.builders import apps, asks, nodes, released
+from tests.partition_worker.engine.preemption.clusters import cluster, question
+from tests.trial import Trial
+from yunishard.partition_worker.engine import preemption_log
+from yunishard.partition_worker.engine.durable_records import PreemptionRecord, VictimRecord
+from yunishard.partition_worker.engine.preemption_log import (
     COOL_DOWN_MAX_S,
     ENTRIES_MAX,
     PAIRS_MAX,
@@ -15,11 +18,8 @@ from partition_worker.engine.preemption_log import (
     PreemptionCooldowns,
     Preemptions,
 )
-from partition_worker.engine.queues.queue import PREEMPTION_COOLDOWN_S as COOL_DOWN_S
-from partition_worker.engine.queues.queue import PREEMPTION_DELAY_S, Queue
-from tests.builders import apps, asks, nodes, released
-from tests.partition_worker.engine.preemption.clusters import cluster, question
-from tests.trial import Trial
+from yunishard.partition_worker.engine.queues.queue import PREEMPTION_COOLDOWN_S as COOL_DOWN_S
+from yunishard.partition_worker.engine.queues.queue import PREEMPTION_DELAY_S, Queue
 
 pytestmark = pytest.mark.tampers
 

@@ -5,15 +5,15 @@ from random import Random
 
 import pytest
 
-from common.messages import Command
-from partition_worker.engine import queue_traversal
-from partition_worker.engine.allocation import AskGroup
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.state import Effect
 from tests.builders import PARTITION, apps, asks, config, nodes, released
 from tests.invariants import check
 from tests.recorded import snapshot
 from tests.trial import START_S, Trial
+from yunishard.common.messages.kinds import Command
+from yunishard.partition_worker.engine import queue_traversal
+from yunishard.partition_worker.engine.allocation import AskGroup
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.state import Effect
 
 # Back-off -------------------------------------------------------------------------------------------------------------
 

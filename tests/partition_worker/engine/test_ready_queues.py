@@ -2,15 +2,15 @@
 
 import pytest
 
-from common.rm_messages import NODE_CREATE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE, AllocationRequest
-from partition_worker.engine.allocation import Amounts, AskShape
-from partition_worker.engine.application import Application, AppState
-from partition_worker.engine.nodes.node_index import Node
-from partition_worker.engine.nodes.nodes import Nodes
-from partition_worker.engine.queue_traversal import Attempt
-from partition_worker.engine.ready_queues import SwapCandidates
 from tests.builders import apps, asks, gone, nodes, released
 from tests.trial import START_S, Trial
+from yunishard.common.messages.rm_messages import NODE_CREATE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE, AllocationRequest
+from yunishard.partition_worker.engine.allocation import Amounts, AskShape
+from yunishard.partition_worker.engine.application import Application, AppState
+from yunishard.partition_worker.engine.nodes.node_index import Node
+from yunishard.partition_worker.engine.nodes.nodes import Nodes
+from yunishard.partition_worker.engine.queue_traversal import Attempt
+from yunishard.partition_worker.engine.ready_queues import SwapCandidates
 
 
 def full(queues: str = "root.a", *, applications: int = 3) -> Trial:

@@ -6,19 +6,25 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from common import event_codes
-from common.acl import Acl
-from common.config.model import LimitConfig, PartitionConfig, PlacementRuleConfig, PreemptionConfig, ResolverConfig
-from common.config.validation import find_build_problems, load
-from common.rm_messages import EventRecord
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.queues.queue import NOTHING_PENDING
-from partition_worker.engine.queues.tree import QueueChangePlan, Tree, compare_configs
-from partition_worker.engine.reconfiguration import DRAINING_TOLD_EVERY_S
-from partition_worker.engine.state import Changes
-from partition_worker.engine.user_resolution import User
 from tests.builders import PARTITION, PROVIDED_CREATE, apps, asks, config, gone, nodes, released
 from tests.trial import START_S, Trial, read_all_settings
+from yunishard.common.config.acl import Acl
+from yunishard.common.config.model import (
+    LimitConfig,
+    PartitionConfig,
+    PlacementRuleConfig,
+    PreemptionConfig,
+    ResolverConfig,
+)
+from yunishard.common.config.validation import find_build_problems, load
+from yunishard.common.messages import event_codes
+from yunishard.common.messages.rm_messages import EventRecord
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.engine.queues.queue import NOTHING_PENDING
+from yunishard.partition_worker.engine.queues.tree import QueueChangePlan, Tree, compare_configs
+from yunishard.partition_worker.engine.reconfiguration import DRAINING_TOLD_EVERY_S
+from yunishard.partition_worker.engine.state import Changes
+from yunishard.partition_worker.engine.user_resolution import User
 
 USER_RULE = PlacementRuleConfig(name="user", create=True)
 BROKEN_RULE = PlacementRuleConfig(name="nosuch")

@@ -5,8 +5,10 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from common.messages import Resources
-from common.rm_messages import (
+from tests.builders import PROVIDED_CREATE, apps, asks, foreign, gone, nodes, released
+from tests.trial import Trial
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.messages.rm_messages import (
     NODE_CREATE_DRAIN,
     NODE_DECOMMISSION,
     NODE_DRAIN,
@@ -16,11 +18,9 @@ from common.rm_messages import (
     AllocationRequest,
     ApplicationRequest,
 )
-from partition_worker.engine.allocation import Amounts
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.state import RESERVATION_MAX_S, Tuning
-from tests.builders import PROVIDED_CREATE, apps, asks, foreign, gone, nodes, released
-from tests.trial import Trial
+from yunishard.partition_worker.engine.allocation import Amounts
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.state import RESERVATION_MAX_S, Tuning
 
 
 def sharing(one: Trial, percent: int = 100) -> Trial:

@@ -3,17 +3,17 @@
 import msgspec
 import pytest
 
-from common.rm_messages import NODE_CREATE_DRAIN
-from partition_worker.engine import state
-from partition_worker.engine.durable_records import AllocationRecord, Image
-from partition_worker.engine.preemption.victim_choice import apply_preemption
-from partition_worker.engine.preemption_log import QUIET_S, PreemptionCooldowns
-from partition_worker.engine.reservations import end_of
-from partition_worker.engine.restoring import restore_partition
-from partition_worker.engine.state import VICTIMS_LEAVE_MAX_S, Preempt
 from tests.builders import PARTITION, apps, asks, gone, nodes, released
 from tests.recorded import Recorded
 from tests.trial import ADMIN, Trial
+from yunishard.common.messages.rm_messages import NODE_CREATE_DRAIN
+from yunishard.partition_worker.engine import state
+from yunishard.partition_worker.engine.durable_records import AllocationRecord, Image
+from yunishard.partition_worker.engine.preemption.victim_choice import apply_preemption
+from yunishard.partition_worker.engine.preemption_log import QUIET_S, PreemptionCooldowns
+from yunishard.partition_worker.engine.reservations import end_of
+from yunishard.partition_worker.engine.restoring import restore_partition
+from yunishard.partition_worker.engine.state import VICTIMS_LEAVE_MAX_S, Preempt
 
 
 def recorded(trial: Trial) -> Recorded:

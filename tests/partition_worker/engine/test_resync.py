@@ -2,11 +2,11 @@
 
 import pytest
 
-from common.messages import Command
-from common.rm_messages import NODE_CREATE_DRAIN, SyncBegin, SyncEnd
-from partition_worker.engine.resync import REPORT_MAX_S
 from tests.builders import apps, asks, both, foreign, nodes, released
 from tests.trial import Trial
+from yunishard.common.messages.kinds import Command
+from yunishard.common.messages.rm_messages import NODE_CREATE_DRAIN, SyncBegin, SyncEnd
+from yunishard.partition_worker.engine.resync import REPORT_MAX_S
 
 NODES = nodes("n1 memory=10", "n2 memory=10")
 BEGIN = SyncBegin(reason="a test")

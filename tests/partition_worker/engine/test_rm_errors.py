@@ -1,7 +1,7 @@
 """Errors of the resource manager are counted by cause, and shown for ten minutes."""
 
-from partition_worker.engine.rm_errors import SHOWN_S, SLOT_S, RmError, RmErrors
 from tests.trial import START_S
+from yunishard.partition_worker.engine.rm_errors import SHOWN_S, SLOT_S, RmError, RmErrors
 
 
 def test_errors_are_counted_by_cause() -> None:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from common.rm_messages import NODE_CREATE_DRAIN
-from partition_worker.engine import queue_traversal
 from tests.builders import apps, asks, foreign, nodes, released
 from tests.trial import Trial
+from yunishard.common.messages.rm_messages import NODE_CREATE_DRAIN
+from yunishard.partition_worker.engine import queue_traversal
 
 
 def trial(queues: str = "root.a") -> Trial:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from partition_worker.engine.sorted_items import BLOCK_MAX, Order
+from yunishard.partition_worker.engine.sorted_items import BLOCK_MAX, Order
 
 
 @dataclass(eq=False)

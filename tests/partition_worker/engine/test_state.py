@@ -2,12 +2,12 @@
 
 import pytest
 
-from common.wire import NEVER
-from partition_worker.engine import state
-from partition_worker.engine.application import RETENTION_S, STATE_LOG_MAX, Alarm, Application, AppState
-from partition_worker.engine.state import Counters, Timers
 from tests.builders import apps, asks, gone, nodes, released
 from tests.trial import Trial
+from yunishard.common.messages.wire import NEVER
+from yunishard.partition_worker.engine import state
+from yunishard.partition_worker.engine.application import RETENTION_S, STATE_LOG_MAX, Alarm, Application, AppState
+from yunishard.partition_worker.engine.state import Counters, Timers
 
 
 def test_counts_of_queues_that_are_gone_go_to_the_queue_above_when_there_are_too_many(

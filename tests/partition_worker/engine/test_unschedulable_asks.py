@@ -2,17 +2,17 @@
 
 import pytest
 
-from partition_worker.engine.allocation import AskShape
-from partition_worker.engine.application import Application
-from partition_worker.engine.nodes.node_index import Node
-from partition_worker.engine.nodes.nodes import Nodes
-from partition_worker.engine.queue_traversal import Attempt
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.ready_queues import Readiness
-from partition_worker.engine.unschedulable_asks import ParkedQueues
-from partition_worker.engine.user_limits import QueueUsage
 from tests.builders import apps, asks, gone, nodes, released
 from tests.trial import Trial
+from yunishard.partition_worker.engine.allocation import AskShape
+from yunishard.partition_worker.engine.application import Application
+from yunishard.partition_worker.engine.nodes.node_index import Node
+from yunishard.partition_worker.engine.nodes.nodes import Nodes
+from yunishard.partition_worker.engine.queue_traversal import Attempt
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.ready_queues import Readiness
+from yunishard.partition_worker.engine.unschedulable_asks import ParkedQueues
+from yunishard.partition_worker.engine.user_limits import QueueUsage
 
 BOTH = "root.a limit.user.*=memory:4 limit.group.dev=memory:6 limit.group.*=memory:999"
 

@@ -2,15 +2,22 @@
 
 import pytest
 
-from common.config.validation import load
-from common.messages import Resources
-from partition_worker.engine import user_limits
-from partition_worker.engine.administration import NotDone
-from partition_worker.engine.allocation import amounts_of
-from partition_worker.engine.sorted_items import Ranks
-from partition_worker.engine.user_limits import Allowance, QueueUsage, Trackers, UsageAccount, group_of, limits_of
 from tests.builders import apps, asks, config, gone, nodes, released
 from tests.trial import Trial
+from yunishard.common.config.validation import load
+from yunishard.common.messages.kinds import Resources
+from yunishard.partition_worker.engine import user_limits
+from yunishard.partition_worker.engine.administration import NotDone
+from yunishard.partition_worker.engine.allocation import amounts_of
+from yunishard.partition_worker.engine.sorted_items import Ranks
+from yunishard.partition_worker.engine.user_limits import (
+    Allowance,
+    QueueUsage,
+    Trackers,
+    UsageAccount,
+    group_of,
+    limits_of,
+)
 
 P1_AND_P2 = ("p1 on n1", "p2 on n1")
 

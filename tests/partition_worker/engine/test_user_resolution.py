@@ -2,9 +2,10 @@
 
 import pytest
 
-from common.rm_messages import AddApplicationRequest
-from partition_worker.engine import user_resolution
-from partition_worker.engine.user_resolution import (
+from tests.builders import apps
+from yunishard.common.messages.rm_messages import AddApplicationRequest
+from yunishard.partition_worker.engine import user_resolution
+from yunishard.partition_worker.engine.user_resolution import (
     FAILURE_REMEMBERED_S,
     GROUPS_MAX,
     REMEMBERED_MAX,
@@ -17,7 +18,6 @@ from partition_worker.engine.user_resolution import (
     is_forced,
     tag_value,
 )
-from tests.builders import apps
 
 NOW = 1000.0
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from partition_worker.journal import sqlite_journal
 from tests.partition_worker.journal.hand import OPEN
+from yunishard.partition_worker.journal import sqlite_journal
 
 
 @pytest.fixture(autouse=True)

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from common.journal_messages import TICK, Append, Kept, SentMessage, Step
-from common.messages import Message
-from common.names import JOURNAL
-from common.transport import Transport
-from common.wire import Incoming, decode_body, encode_body, make_outgoing
-from partition_worker.journal.database import JournalReader
-from partition_worker.journal.files import Files
-from partition_worker.journal.sqlite_journal import SqliteJournal
-from partition_worker.journal.writer import JournalWriter
 from tests.machines import PARTITION
+from yunishard.common.messages.journal_messages import TICK, Append, Kept, SentMessage, Step
+from yunishard.common.messages.kinds import Message
+from yunishard.common.messages.wire import Incoming, decode_body, encode_body, make_outgoing
+from yunishard.common.names import JOURNAL
+from yunishard.common.transport.event_loop import Transport
+from yunishard.partition_worker.journal.database import JournalReader
+from yunishard.partition_worker.journal.files import Files
+from yunishard.partition_worker.journal.sqlite_journal import SqliteJournal
+from yunishard.partition_worker.journal.writer import JournalWriter
 
 PATIENCE_S = 20.0
 

@@ -3,18 +3,18 @@
 from contextlib import closing
 from pathlib import Path
 
-from common.config.model import PartitionConfig
-from common.control_messages import CommitConfig, PrepareConfig
-from common.journal_messages import TICK
-from common.messages import Message
-from common.names import BROKER
-from common.wire import encode_body
-from partition_worker.engine.partition import Partition
-from partition_worker.partition_host import PartitionHost
-from partition_worker.recovery import encode_snapshot
 from tests.builders import apps, asks, config, gone, nodes, released
 from tests.machines import PARTITION, arrives
 from tests.partition_worker.journal.hand import files_in, opened
+from yunishard.common.config.model import PartitionConfig
+from yunishard.common.messages.control_messages import CommitConfig, PrepareConfig
+from yunishard.common.messages.journal_messages import TICK
+from yunishard.common.messages.kinds import Message
+from yunishard.common.messages.wire import encode_body
+from yunishard.common.names import BROKER
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.partition_host import PartitionHost
+from yunishard.partition_worker.recovery import encode_snapshot
 
 START_S = 1_700_000_000.0
 BUDGET = 5

@@ -13,23 +13,23 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from common.config.model import FilterConfig, LimitConfig, PartitionConfig, PlacementRuleConfig
-from common.control_messages import Settings
-from common.journal_messages import SessionRecord
-from common.messages import News
-from common.query_messages import Actor
-from common.rm_messages import Allocation
-from partition_worker.engine import durable_records
-from partition_worker.engine.durable_records import Removed
-from partition_worker.journal.anonymise import FIELDS, REMOVED, Anonymiser
-from partition_worker.journal.replay import replay_until, restore, verify_partition
-from partition_worker.journal.sources import find_journal
-from partition_worker.journal.views import VIEWS, read_all
 from tests.builders import PROVIDED_CREATE, apps, asks, config, foreign, gone, nodes, released
 from tests.invariants import check
 from tests.machines import PARTITION
 from tests.partition_worker.journal.session import Session, preempting
-from yunishard.cli import main
+from yunishard.cli.main import main
+from yunishard.common.config.model import FilterConfig, LimitConfig, PartitionConfig, PlacementRuleConfig
+from yunishard.common.messages.control_messages import Settings
+from yunishard.common.messages.journal_messages import SessionRecord
+from yunishard.common.messages.kinds import News
+from yunishard.common.messages.query_messages import Actor
+from yunishard.common.messages.rm_messages import Allocation
+from yunishard.journal_tools.anonymise import FIELDS, REMOVED, Anonymiser
+from yunishard.journal_tools.replay import replay_until, restore, verify_partition
+from yunishard.journal_tools.sources import find_journal
+from yunishard.journal_tools.views import VIEWS, read_all
+from yunishard.partition_worker.engine import durable_records
+from yunishard.partition_worker.engine.durable_records import Removed
 
 HANDLED: Final = frozenset(
     {"HeldUpdateRecord", "Removed", "SessionRecord", "Header", "PrepareConfig", "PredicatesArgs"}

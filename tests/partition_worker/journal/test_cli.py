@@ -14,20 +14,20 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from common.journal_messages import NO_RECORDS
-from common.postgres import Database
-from common.rm_messages import AllocationRelease, AllocationReleasesRequest, AllocationRequest
-from common.wire import encode_body
-from partition_worker.journal.database import make_row
-from partition_worker.journal.files import Files
-from partition_worker.journal.postgres_journal import PostgresJournals
-from partition_worker.journal.sqlite_journal import SqliteJournals
 from tests import postgres
 from tests.machines import PARTITION
 from tests.partition_worker.bench import APP, NODES, NOW, ask
 from tests.partition_worker.journal.hand import PATIENCE_S, found_in, sql
 from tests.partition_worker.start import CONFIGURE, Start, closed
-from yunishard.cli import main
+from yunishard.cli.main import main
+from yunishard.common.messages.journal_messages import NO_RECORDS
+from yunishard.common.messages.rm_messages import AllocationRelease, AllocationReleasesRequest, AllocationRequest
+from yunishard.common.messages.wire import encode_body
+from yunishard.common.postgres.connection import Database
+from yunishard.partition_worker.journal.database import make_row
+from yunishard.partition_worker.journal.files import Files
+from yunishard.partition_worker.journal.postgres_journal import PostgresJournals
+from yunishard.partition_worker.journal.sqlite_journal import SqliteJournals
 
 RELEASE = AllocationRequest(
     releases=AllocationReleasesRequest(

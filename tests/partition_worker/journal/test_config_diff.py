@@ -7,9 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from common.config.model import PartitionConfig
-from common.rm_messages import NODE_DRAIN, NODE_UPDATE
-from partition_worker.journal.other_config import (
+from tests.builders import apps, asks, config, foreign, gone, nodes, released
+from tests.machines import PARTITION
+from tests.partition_worker.journal.session import START_S, Session, preempting
+from tests.properties.workload import Workload
+from yunishard.cli.main import main
+from yunishard.common.config.model import PartitionConfig
+from yunishard.common.messages.rm_messages import NODE_DRAIN, NODE_UPDATE
+from yunishard.journal_tools.other_config import (
     AskOutcome,
     compare_runs,
     describe_assumptions,
@@ -18,15 +23,10 @@ from partition_worker.journal.other_config import (
     play,
     summarize_run,
 )
-from partition_worker.journal.recorded_inputs import RecordedInputs, collect_inputs
-from partition_worker.journal.replay import replay_until, restore
-from partition_worker.journal.sources import find_journal
-from partition_worker.journal.views import Source
-from tests.builders import apps, asks, config, foreign, gone, nodes, released
-from tests.machines import PARTITION
-from tests.partition_worker.journal.session import START_S, Session, preempting
-from tests.properties.workload import Workload
-from yunishard.cli import main
+from yunishard.journal_tools.recorded_inputs import RecordedInputs, collect_inputs
+from yunishard.journal_tools.replay import replay_until, restore
+from yunishard.journal_tools.sources import find_journal
+from yunishard.journal_tools.views import Source
 
 OTHER = """
 partitions:

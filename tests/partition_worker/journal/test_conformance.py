@@ -12,19 +12,19 @@ from typing import Protocol
 import psycopg
 import pytest
 
-from partition_worker.journal import sqlite_journal
-from partition_worker.journal.database import FORMAT
-from partition_worker.journal.files import Files
-from partition_worker.journal.postgres_journal import PostgresJournals
-from partition_worker.journal.protocol import Fenced, Journal, Journals
-from partition_worker.journal.sqlite_journal import STATEMENT_STEPS, SqliteJournal, SqliteJournals
-from partition_worker.recovery import JournalDamaged
 from tests import postgres
 from tests.full_disk import full_disk
 from tests.machines import PARTITION
 from tests.partition_worker.journal.hand import encoded, sql, step
 from tests.sim.database_journal import DatabaseJournals
 from tests.sim.disk import Disk, JournalFile, SimulatedJournal
+from yunishard.partition_worker.journal import sqlite_journal
+from yunishard.partition_worker.journal.database import FORMAT
+from yunishard.partition_worker.journal.files import Files
+from yunishard.partition_worker.journal.postgres_journal import PostgresJournals
+from yunishard.partition_worker.journal.protocol import Fenced, Journal, Journals
+from yunishard.partition_worker.journal.sqlite_journal import STATEMENT_STEPS, SqliteJournal, SqliteJournals
+from yunishard.partition_worker.recovery import JournalDamaged
 
 ROOT = Path(__file__).parents[3]
 OTHER = "rm-1_gpu"
@@ -64,7 +64,7 @@ class Store(Protocol):
 APPENDS = """
 import os, signal, sys
 from pathlib import Path
-from partition_worker.journal.sqlite_journal import SqliteJournal, SqliteJournals
+from yunishard.partition_worker.journal.sqlite_journal import SqliteJournal, SqliteJournals
 from tests.partition_worker.journal.hand import encoded
 
 folder, partition, first, end, epoch, finishes = sys.argv[1:]
@@ -129,7 +129,7 @@ class SqliteStore:
 APPENDS_TO_POSTGRES = """
 import os, signal, sys
 from contextlib import contextmanager
-from partition_worker.journal.postgres_journal import PostgresJournals
+from yunishard.partition_worker.journal.postgres_journal import PostgresJournals
 from tests.partition_worker.journal.hand import encoded
 
 store, partition, first, end, epoch, finishes = sys.argv[1:]

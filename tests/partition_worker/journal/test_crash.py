@@ -21,8 +21,8 @@ LIVES = 8
 WRITES = """
 import asyncio, sys
 from pathlib import Path
-from common.journal_messages import Kept, SnapshotTaken, TakeSnapshot
-from common.wire import decode_body
+from yunishard.common.messages.journal_messages import Kept, SnapshotTaken, TakeSnapshot
+from yunishard.common.messages.wire import decode_body
 from tests.partition_worker.journal.hand import Hand
 
 async def main():

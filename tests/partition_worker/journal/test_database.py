@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from partition_worker.journal import database
-from partition_worker.journal.database import FORMAT
-from partition_worker.journal.files import Files
-from partition_worker.journal.protocol import Fenced
-from partition_worker.journal.sqlite_journal import (
+from tests.full_disk import full_disk
+from tests.partition_worker.journal.hand import encoded, files_in, numbers_in, opened, record_snapshot, sql
+from yunishard.partition_worker.journal import database
+from yunishard.partition_worker.journal.database import FORMAT
+from yunishard.partition_worker.journal.files import Files
+from yunishard.partition_worker.journal.protocol import Fenced
+from yunishard.partition_worker.journal.sqlite_journal import (
     SLICE_BYTES,
     SLICE_STEPS,
     STATEMENT_STEPS,
     WAL_PREALLOCATED_BYTES,
     SqliteJournal,
 )
-from partition_worker.recovery import JournalDamaged
-from tests.full_disk import full_disk
-from tests.partition_worker.journal.hand import encoded, files_in, numbers_in, opened, record_snapshot, sql
+from yunishard.partition_worker.recovery import JournalDamaged
 
 
 def count(database: SqliteJournal) -> int:
@@ -210,8 +210,8 @@ def test_what_is_left_without_a_database_belongs_to_nothing(tmp_path: Path) -> N
 DELETES = """
 import sys
 from pathlib import Path
-from partition_worker.journal.protocol import Fenced
-from partition_worker.journal.sqlite_journal import SqliteJournals
+from yunishard.partition_worker.journal.protocol import Fenced
+from yunishard.partition_worker.journal.sqlite_journal import SqliteJournals
 
 journal = SqliteJournals(Path(sys.argv[1])).open(sys.argv[2], 1)
 print("ready", flush=True)

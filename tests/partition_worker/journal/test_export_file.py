@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from partition_worker.journal.export_file import ExportReader
-from partition_worker.journal.sources import find_journal
-from partition_worker.journal.views import read_all
-from partition_worker.recovery import JournalDamaged
 from tests.machines import PARTITION
 from tests.partition_worker.journal.hand import files_in, reader
 from tests.partition_worker.journal.session import preempting
 from tests.recorded import content
-from yunishard.cli import main
+from yunishard.cli.main import main
+from yunishard.journal_tools.export_file import ExportReader
+from yunishard.journal_tools.sources import find_journal
+from yunishard.journal_tools.views import read_all
+from yunishard.partition_worker.recovery import JournalDamaged
 
 
 @pytest.fixture(params=["steps", "snapshot"])

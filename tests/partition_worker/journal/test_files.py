@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from partition_worker.journal.files import Files
+from yunishard.partition_worker.journal.files import Files
 
 
 def names(folder: Path) -> set[str]:

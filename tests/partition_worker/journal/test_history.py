@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from partition_worker.journal.database import HistoryReader, JournalReader
-from partition_worker.journal.sqlite_journal import SqliteJournal, SqliteJournals
-from partition_worker.partition_host import PartitionHost
-from partition_worker.recovery import encode_snapshot, recover
 from tests.builders import apps, asks, config, nodes, released
 from tests.machines import PARTITION
 from tests.partition_worker.journal.hand import OPEN, files_in
 from tests.partition_worker.journal.session import START_S, Session
-from yunishard.cli import main
+from yunishard.cli.main import main
+from yunishard.partition_worker.journal.database import HistoryReader, JournalReader
+from yunishard.partition_worker.journal.sqlite_journal import SqliteJournal, SqliteJournals
+from yunishard.partition_worker.partition_host import PartitionHost
+from yunishard.partition_worker.recovery import encode_snapshot, recover
 
 PLENTY = 1 << 30
 

@@ -12,18 +12,18 @@ from typing import Final, NamedTuple
 import psycopg
 import pytest
 
-from common.messages import INT64_MAX
-from common.names import BROKER, NUMBERS_PER_INCARNATION
-from common.postgres_leases import HeldLease, acquire_lease
-from common.rm_messages import AddApplicationRequest, ApplicationRequest, UserGroupInformation
-from partition_worker.journal.postgres_journal import PostgresJournals
-from partition_worker.journal.protocol import Journals
-from partition_worker.journal.sqlite_journal import SqliteJournals
-from partition_worker.recovery import JournalDamaged
 from tests import postgres
 from tests.machines import PARTITION
 from tests.partition_worker.journal.hand import encoded, files_in
 from tests.partition_worker.start import CONFIGURE, Start, closed
+from yunishard.common.messages.kinds import INT64_MAX
+from yunishard.common.messages.rm_messages import AddApplicationRequest, ApplicationRequest, UserGroupInformation
+from yunishard.common.names import BROKER, NUMBERS_PER_INCARNATION
+from yunishard.common.postgres.leases import HeldLease, acquire_lease
+from yunishard.partition_worker.journal.postgres_journal import PostgresJournals
+from yunishard.partition_worker.journal.protocol import Journals
+from yunishard.partition_worker.journal.sqlite_journal import SqliteJournals
+from yunishard.partition_worker.recovery import JournalDamaged
 
 VALUES: Final = (-5, 0, 3, 7, INT64_MAX)
 

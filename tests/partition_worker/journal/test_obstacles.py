@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from partition_worker.journal.quarantine import Quarantine
-from partition_worker.recovery import JournalDamaged
 from tests.machines import PARTITION
 from tests.partition_worker.journal.hand import encoded, files_in, found_in, opened, reader, record_snapshot
 from tests.partition_worker.start import Start, closed
+from yunishard.partition_worker.journal.quarantine import Quarantine
+from yunishard.partition_worker.recovery import JournalDamaged
 
 
 def make_directory(path: Path) -> None:

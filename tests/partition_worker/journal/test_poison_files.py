@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from common.messages import Header
-from partition_worker.journal import quarantine as quarantine_file
-from partition_worker.journal.quarantine import KEPT_MAX, REMEMBERED_S, Quarantine, identify_parent_process
-from partition_worker.partition_host import ENTRIES_MAX, PAGE_BYTES, QuarantinedMessage, ReceivedMessage
+from yunishard.common.messages.kinds import Header
+from yunishard.partition_worker.journal import quarantine as quarantine_file
+from yunishard.partition_worker.journal.quarantine import KEPT_MAX, REMEMBERED_S, Quarantine, identify_parent_process
+from yunishard.partition_worker.partition_host import ENTRIES_MAX, PAGE_BYTES, QuarantinedMessage, ReceivedMessage
 
 ONE, OTHER = b"1" * 16, b"2" * 16
 
@@ -59,7 +59,9 @@ def test_two_ends_together_with_the_supervisor_count_as_one_death(quarantine: Qu
 
 
 def test_two_workers_of_one_supervisor_know_it_and_those_of_another_do_not() -> None:
-    program = "from partition_worker.journal.quarantine import identify_parent_process as parent; print(parent().hex())"
+    program = (
+        "from yunishard.partition_worker.journal import quarantine; print(quarantine.identify_parent_process().hex())"
+    )
     environment = {**os.environ, "PYTHONPATH": os.getcwd()}
     children = [subprocess.check_output([sys.executable, "-c", program], env=environment) for _ in range(2)]
     assert children[0] == children[1]
@@ -69,7 +71,7 @@ def test_two_workers_of_one_supervisor_know_it_and_those_of_another_do_not() -> 
 def test_a_process_that_is_killed_leaves_what_it_was_doing(quarantine: Quarantine) -> None:
     program = (
         "import os, signal, sys; from pathlib import Path; "
-        "from partition_worker.journal.quarantine import Quarantine; "
+        "from yunishard.partition_worker.journal.quarantine import Quarantine; "
         f"found = Quarantine(Path({str(quarantine.attempts.parent)!r}), 'rm-1_default'); "
         f"found.open_attempts().begin_attempt({ONE!r}); "
         "os.kill(os.getpid(), signal.SIGKILL)"

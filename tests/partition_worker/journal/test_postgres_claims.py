@@ -10,12 +10,12 @@ import psycopg
 import pytest
 from psycopg import IsolationLevel
 
-from common.postgres import Database
-from partition_worker.journal.postgres_journal import PostgresJournal, PostgresJournals
-from partition_worker.recovery import JournalDamaged
 from tests import postgres
 from tests.machines import PARTITION
 from tests.partition_worker.journal.hand import encoded
+from yunishard.common.postgres.connection import Database
+from yunishard.partition_worker.journal.postgres_journal import PostgresJournal, PostgresJournals
+from yunishard.partition_worker.recovery import JournalDamaged
 
 WAIT_MAX_S: Final = 20.0
 

@@ -13,13 +13,13 @@ from typing import Final
 import psycopg
 import pytest
 
-from partition_worker.journal.postgres_journal import PAGE_ROWS, PostgresJournals, PostgresReader
-from partition_worker.journal.protocol import Journal
-from partition_worker.recovery import JournalDamaged
 from tests import postgres
 from tests.machines import PARTITION
 from tests.partition_worker.journal.hand import encoded
 from tests.postgres import Action
+from yunishard.partition_worker.journal.postgres_journal import PAGE_ROWS, PostgresJournals, PostgresReader
+from yunishard.partition_worker.journal.protocol import Journal
+from yunishard.partition_worker.recovery import JournalDamaged
 
 WAIT_MAX_S = 20.0
 
@@ -370,7 +370,7 @@ def test_nothing_that_is_carried_out_late_changes_what_is_read(link: postgres.Li
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers count as hung sooner."""
-    monkeypatch.setattr("common.postgres.ANSWER_MAX_S", 0.3)
+    monkeypatch.setattr("yunishard.common.postgres.connection.ANSWER_MAX_S", 0.3)
 
 
 WORKER: Final = f"worker {PARTITION}#1"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from partition_worker.journal.database import PAGE_STEPS, decode_step, make_row
-from partition_worker.journal.sqlite_journal import SqliteJournal
-from partition_worker.recovery import JournalDamaged
 from tests.partition_worker.journal.hand import encoded, files_in, found_in, numbers_in, opened, reader, record_snapshot
+from yunishard.partition_worker.journal.database import PAGE_STEPS, decode_step, make_row
+from yunishard.partition_worker.journal.sqlite_journal import SqliteJournal
+from yunishard.partition_worker.recovery import JournalDamaged
 
 
 def kept(folder: Path, *numbers: int, size: int = 100) -> SqliteJournal:

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from partition_worker.journal.replay import parse_moment, replay_until, restore, verify_partition
-from partition_worker.journal.sources import find_journal
-from partition_worker.partition_host import PartitionHost
-from partition_worker.recovery import recover
 from tests.builders import config
 from tests.machines import PARTITION
 from tests.partition_worker.journal.hand import files_in, reader
 from tests.partition_worker.journal.session import START_S, Session, preempting
 from tests.properties.workload import Workload
 from tests.recorded import content
-from yunishard.cli import main
+from yunishard.cli.main import main
+from yunishard.journal_tools.replay import parse_moment, replay_until, restore, verify_partition
+from yunishard.journal_tools.sources import find_journal
+from yunishard.partition_worker.partition_host import PartitionHost
+from yunishard.partition_worker.recovery import recover
 
 
 @pytest.fixture

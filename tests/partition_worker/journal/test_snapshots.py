@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from partition_worker.journal import files
-from partition_worker.journal.snapshot_process import SnapshotProcess
-from partition_worker.recovery import JournalDamaged
+from yunishard.partition_worker.journal import files
+from yunishard.partition_worker.journal.snapshot_process import SnapshotProcess
+from yunishard.partition_worker.recovery import JournalDamaged
 
 CONTENT = b"everything that a partition knows" * 10
 
@@ -142,7 +142,7 @@ def test_the_end_of_the_process_waits_a_little_and_then_no_more() -> None:
 
 ALONE = """
 import os, resource
-from partition_worker.journal.snapshot_process import SnapshotProcess
+from yunishard.partition_worker.journal.snapshot_process import SnapshotProcess
 if os.getuid() == 0:
     os.setuid(65534)  # nothing limits the processes of root
 resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
@@ -161,7 +161,7 @@ def test_it_ends_with_its_parent() -> None:
     """Standard output stays open as long as one of them lives."""
     script = (
         "import os, signal, time\n"
-        "from partition_worker.journal.snapshot_process import SnapshotProcess\n"
+        "from yunishard.partition_worker.journal.snapshot_process import SnapshotProcess\n"
         "SnapshotProcess(lambda: time.sleep(3600), limit_s=3600)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )

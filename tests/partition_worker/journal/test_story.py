@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from partition_worker.journal.sources import find_journal
-from partition_worker.journal.story import EXPLAINED_MAX, tell_story
 from tests.builders import apps, asks, config, gone, nodes, released
 from tests.partition_worker.journal.session import QUEUES, START_S, Session, preempting
-from yunishard.cli import main
+from yunishard.cli.main import main
+from yunishard.journal_tools.sources import find_journal
+from yunishard.journal_tools.story import EXPLAINED_MAX, tell_story
 
 
 def told(one: Session, folder: Path, ask: str) -> list[tuple[float, str]]:

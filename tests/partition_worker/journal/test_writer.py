@@ -9,25 +9,25 @@ from typing import Final
 
 import pytest
 
-from common import process_health
-from common.control_messages import Hello
-from common.journal_messages import Append, Kept, NotKept, SnapshotTaken, TakeSnapshot
-from common.names import JOURNAL
-from common.wire import decode_body, make_outgoing
-from partition_worker.journal import writer as written
-from partition_worker.journal.files import Files
-from partition_worker.journal.protocol import Fenced
-from partition_worker.journal.sqlite_journal import SqliteJournal
-from partition_worker.journal.writer import (
+from tests.deploy.system import eventually
+from tests.full_disk import full_disk
+from tests.partition_worker.journal.hand import PATIENCE_S, Hand, encoded, files_in, found_in, numbers_in, run, sql
+from yunishard.common.messages.control_messages import Hello
+from yunishard.common.messages.journal_messages import Append, Kept, NotKept, SnapshotTaken, TakeSnapshot
+from yunishard.common.messages.wire import decode_body, make_outgoing
+from yunishard.common.names import JOURNAL
+from yunishard.common.process import health
+from yunishard.partition_worker.journal import writer as written
+from yunishard.partition_worker.journal.files import Files
+from yunishard.partition_worker.journal.protocol import Fenced
+from yunishard.partition_worker.journal.sqlite_journal import SqliteJournal
+from yunishard.partition_worker.journal.writer import (
     INLINE_BYTES,
     INLINE_MAX_S,
     QUEUED_BYTES_MAX,
     SLOW_COMMIT_FACTOR,
     JournalWriter,
 )
-from tests.deploy.system import eventually
-from tests.full_disk import full_disk
-from tests.partition_worker.journal.hand import PATIENCE_S, Hand, encoded, files_in, found_in, numbers_in, run, sql
 
 THREAD: Final = "journal"
 
@@ -220,7 +220,7 @@ def test_only_what_a_journal_is_asked_for_can_be_said_to_it(tmp_path: Path) -> N
 def test_a_write_that_waits_for_the_file_is_reported_while_it_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_health, "WRITE_STALLED_S", 0.05)
+    monkeypatch.setattr(health, "WRITE_STALLED_S", 0.05)
 
     async def test() -> None:
         hand = Hand(tmp_path)

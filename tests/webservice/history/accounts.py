@@ -1,9 +1,9 @@
 """Answers of workers and batches of rows, with defaults so that a test shows only what matters."""
 
-from common.history_records import Account, Began, Ended, EndedApplication, Happened, Sample, Usage
-from common.messages import Resources
-from common.query_messages import PartitionEntry
-from webservice.history.collector import ReadPosition, RowBatch
+from yunishard.common.history_records import Account, Began, Ended, EndedApplication, Happened, Sample, Usage
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.messages.query_messages import PartitionEntry
+from yunishard.webservice.history.collector import ReadPosition, RowBatch
 
 S = 10**9
 MINUTE = 60 * S

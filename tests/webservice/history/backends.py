@@ -1,4 +1,4 @@
-"""Empty histories in each kind of store. Tests read tables by the names in `webservice/history/store.py`."""
+"""Empty histories in each kind of store. Tests read tables by the names in `yunishard/webservice/history/store.py`."""
 
 import re
 import sqlite3
@@ -10,10 +10,10 @@ from typing import Final, Protocol
 import psycopg
 
 from tests import postgres
-from webservice.history.collector import RowBatch
-from webservice.history.postgres_store import PostgresHistory
-from webservice.history.sqlite_store import SqliteHistory
-from webservice.history.store import TIMED, HistoryStore
+from yunishard.webservice.history.collector import RowBatch
+from yunishard.webservice.history.postgres_store import PostgresHistory
+from yunishard.webservice.history.sqlite_store import SqliteHistory
+from yunishard.webservice.history.store import TIMED, HistoryStore
 
 Rows = list[tuple[object, ...]]
 

@@ -2,8 +2,6 @@
 
 from itertools import pairwise
 
-from common.history_records import Account, Usage
-from common.query_messages import PartitionEntry
 from tests.webservice.history.accounts import (
     DEFAULT,
     GPU,
@@ -17,7 +15,9 @@ from tests.webservice.history.accounts import (
     sample,
     usage,
 )
-from webservice.history.collector import (
+from yunishard.common.history_records import Account, Usage
+from yunishard.common.messages.query_messages import PartitionEntry
+from yunishard.webservice.history.collector import (
     FORGOTTEN_AFTER_NS,
     GONE_AFTER_NS,
     IDLE_ROUNDS,

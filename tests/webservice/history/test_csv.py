@@ -3,10 +3,10 @@
 import csv
 import io
 
-from common.rest_records import GapView, PastAllocationView, PastApplicationView, PastRow
-from common.rest_views import HistoryView
-from webservice.history import queries
-from webservice.history.queries import LISTS
+from yunishard.common.rest.records import GapView, PastAllocationView, PastApplicationView, PastRow
+from yunishard.common.rest.views import HistoryView
+from yunishard.webservice.history import queries
+from yunishard.webservice.history.queries import LISTS
 
 
 def table(*rows: PastRow) -> list[list[str]]:

@@ -10,10 +10,10 @@ import pytest
 from tests import postgres
 from tests.webservice.history.accounts import began, gone
 from tests.webservice.history.test_recorder import World
-from webservice.audit import AuditLog, Entry
-from webservice.history.postgres_store import PostgresHistory
-from webservice.history.recorder import HistoryRecorder
-from webservice.postgres_audit import PostgresAudit
+from yunishard.webservice.audit import AuditLog, Entry
+from yunishard.webservice.history.postgres_store import PostgresHistory
+from yunishard.webservice.history.recorder import HistoryRecorder
+from yunishard.webservice.postgres_audit import PostgresAudit
 
 
 @pytest.fixture

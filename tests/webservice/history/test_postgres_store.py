@@ -9,20 +9,20 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from common.history_records import Began, Ended
-from common.query_messages import PartitionList
 from tests import postgres
 from tests.postgres import Action, Link
 from tests.webservice.history.accounts import DEFAULT, GPU, MINUTE, NOW, application, began, gone, portion, usage
 from tests.webservice.history.backends import TABLES, PostgresBackend
 from tests.webservice.history.test_recorder import KEYS, World
-from webservice.history import postgres_store, queries
-from webservice.history.postgres_store import NAME_BYTES_MAX, PostgresHistory, clean_name
-from webservice.history.queries import LISTS, HistoryFilter, ListName
-from webservice.history.recorder import HistoryRecorder
-from webservice.history.store import HistoryTaken, HistoryWriter, delete_expired
-from webservice.postgres_audit import PostgresAudit
-from webservice.views import RequestError
+from yunishard.common.history_records import Began, Ended
+from yunishard.common.messages.query_messages import PartitionList
+from yunishard.webservice.history import postgres_store, queries
+from yunishard.webservice.history.postgres_store import NAME_BYTES_MAX, PostgresHistory, clean_name
+from yunishard.webservice.history.queries import LISTS, HistoryFilter, ListName
+from yunishard.webservice.history.recorder import HistoryRecorder
+from yunishard.webservice.history.store import HistoryTaken, HistoryWriter, delete_expired
+from yunishard.webservice.postgres_audit import PostgresAudit
+from yunishard.webservice.views import RequestError
 
 HELD = "SELECT holder, epoch, expires_at > clock_timestamp() FROM leases WHERE name = 'history'"
 TAKE = "UPDATE leases SET epoch = epoch + 1, holder = 'c', expires_at = clock_timestamp() + interval '1 hour'"

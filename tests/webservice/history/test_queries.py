@@ -12,8 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.query_messages import Actor
-from common.rest_records import GapView, PastAllocationView, PastApplicationView, PastQueueView, PastRow
 from tests.webservice.history.accounts import (
     DEFAULT,
     GPU,
@@ -29,9 +27,11 @@ from tests.webservice.history.accounts import (
     usage,
 )
 from tests.webservice.history.backends import BACKENDS, Backend, write
-from webservice.history import queries
-from webservice.history.collector import Gap
-from webservice.history.queries import (
+from yunishard.common.messages.query_messages import Actor
+from yunishard.common.rest.records import GapView, PastAllocationView, PastApplicationView, PastQueueView, PastRow
+from yunishard.webservice.history import queries
+from yunishard.webservice.history.collector import Gap
+from yunishard.webservice.history.queries import (
     LISTS,
     READERS_MAX,
     WAITING_MAX,
@@ -40,9 +40,9 @@ from webservice.history.queries import (
     ListName,
     QueueRights,
 )
-from webservice.history.sqlite_store import SqliteHistory
-from webservice.history.store import HistoryStore
-from webservice.views import RequestError
+from yunishard.webservice.history.sqlite_store import SqliteHistory
+from yunishard.webservice.history.store import HistoryStore
+from yunishard.webservice.views import RequestError
 
 ALL = HistoryFilter()
 AFTER = base64.urlsafe_b64encode(b"5.7").decode()

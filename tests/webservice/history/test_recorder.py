@@ -11,13 +11,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from common.history_records import Account
-from common.query_messages import Answer, Query
 from tests.webservice.fakes import FakeLink
 from tests.webservice.history.accounts import DEFAULT, GPU, MINUTE, NOW, S, account, began, gone, sample, usage
-from webservice.history.recorder import HistoryRecorder
-from webservice.history.sqlite_store import FORMAT, SqliteHistory
-from webservice.history.store import HistoryStore
+from yunishard.common.history_records import Account
+from yunishard.common.messages.query_messages import Answer, Query
+from yunishard.webservice.history.recorder import HistoryRecorder
+from yunishard.webservice.history.sqlite_store import FORMAT, SqliteHistory
+from yunishard.webservice.history.store import HistoryStore
 
 AMPLE = 1 << 30
 

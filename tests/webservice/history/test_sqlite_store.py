@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from common.sqlite_file import LaterFormat
 from tests.webservice.history.accounts import MINUTE, NOW, began, portion
-from webservice.history.collector import RowBatch
-from webservice.history.sqlite_store import SqliteHistory, SqliteWriter
-from webservice.history.store import TIMED, HistoryDamaged, HistoryUnusable, delete_expired
+from yunishard.common.sqlite_file import LaterFormat
+from yunishard.webservice.history.collector import RowBatch
+from yunishard.webservice.history.sqlite_store import SqliteHistory, SqliteWriter
+from yunishard.webservice.history.store import TIMED, HistoryDamaged, HistoryUnusable, delete_expired
 
 HOUR = 60 * MINUTE
 

@@ -15,8 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from common.history_records import Failing, Usage
-from common.query_messages import PartitionEntry
 from tests.webservice.history.accounts import (
     DEFAULT,
     GPU,
@@ -31,14 +29,10 @@ from tests.webservice.history.accounts import (
     usage,
 )
 from tests.webservice.history.backends import BACKENDS, Backend, write
-from webservice.history.collector import Gap, ReadPosition
-from webservice.history.store import (
-    SLICE_ROWS,
-    SLICES_MAX,
-    HistoryTaken,
-    HistoryWriter,
-    delete_expired,
-)
+from yunishard.common.history_records import Failing, Usage
+from yunishard.common.messages.query_messages import PartitionEntry
+from yunishard.webservice.history.collector import Gap, ReadPosition
+from yunishard.webservice.history.store import SLICE_ROWS, SLICES_MAX, HistoryTaken, HistoryWriter, delete_expired
 
 
 @pytest.fixture(params=BACKENDS)
@@ -235,8 +229,8 @@ WRITER = """
 import sys
 from pathlib import Path
 from tests.webservice.history.accounts import application, began, gone, portion
-from webservice.history.postgres_store import PostgresHistory
-from webservice.history.sqlite_store import SqliteHistory
+from yunishard.webservice.history.postgres_store import PostgresHistory
+from yunishard.webservice.history.sqlite_store import SqliteHistory
 
 place = sys.argv[1]
 store = (PostgresHistory(place, "a") if "://" in place else SqliteHistory(Path(place))).open_writer()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.yunishard.commands.fake_web import FakeWeb, web
-from yunishard.cli import main
+from yunishard.cli.main import main
 
 
 @pytest.fixture

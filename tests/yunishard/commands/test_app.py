@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.yunishard.commands.fake_web import FakeWeb, web
-from yunishard.cli import main
+from yunishard.cli.main import main
 
 APPLICATIONS = [
     {

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.yunishard.commands.fake_web import FakeWeb, web
-from yunishard.cli import main
-from yunishard.commands import changes
+from yunishard.cli.commands import changes
+from yunishard.cli.main import main
 
 LIMIT = "partition/default/queue/root.a/limit"
 LIMITED = {

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.yunishard.commands.fake_web import FakeWeb, web
-from webservice.api import BODY_BYTES_MAX
-from yunishard.cli import CommandFailed, main
-from yunishard.commands.administration import choose_precondition, find_checksum
+from yunishard.cli.commands.administration import choose_precondition, find_checksum
+from yunishard.cli.main import CommandFailed, main
+from yunishard.webservice.api import BODY_BYTES_MAX
 
 CLUSTERS = [{"partition": "default", "clusterName": "c", "rmBuildInformation": [{"rmId": "rm-1"}]}]
 OLD, NEW = "A" * 64, "B" * 64

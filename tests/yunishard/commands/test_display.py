@@ -4,8 +4,18 @@ import doctest
 
 import pytest
 
-from yunishard.commands import display
-from yunishard.commands.display import BAD, GOOD, WARNING, Cell, Screen, draw_amounts, draw_bar, draw_facts, draw_table
+from yunishard.cli.commands import display
+from yunishard.cli.commands.display import (
+    BAD,
+    GOOD,
+    WARNING,
+    Cell,
+    Screen,
+    draw_amounts,
+    draw_bar,
+    draw_facts,
+    draw_table,
+)
 
 PIPE = Screen()
 TERMINAL = Screen(is_terminal=True, has_colours=True, has_blocks=True, width=40, height=24)

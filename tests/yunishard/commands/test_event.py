@@ -8,9 +8,9 @@ from itertools import islice
 import pytest
 
 from tests.yunishard.commands.fake_web import FakeWeb, web
-from yunishard.cli import CommandFailed, CommandUnusable, main
-from yunishard.commands.event import EventFollower, parse_since
-from yunishard.commands.rest import RequestFailed, Rest
+from yunishard.cli.commands.event import EventFollower, parse_since
+from yunishard.cli.commands.rest import RequestFailed, Rest
+from yunishard.cli.main import CommandFailed, CommandUnusable, main
 
 
 @pytest.fixture

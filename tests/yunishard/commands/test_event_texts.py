@@ -2,9 +2,9 @@
 
 import pytest
 
-from common import event_codes
-from common.rest_records import EventResourceView, EventView
-from yunishard.commands.event_texts import EventFilter, describe_event, name_type
+from yunishard.cli.commands.event_texts import EventFilter, describe_event, name_type
+from yunishard.common.messages import event_codes
+from yunishard.common.rest.records import EventResourceView, EventView
 
 NOTHING = EventResourceView()
 EVENT = EventView(

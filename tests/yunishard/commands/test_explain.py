@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.yunishard.commands.fake_web import FakeWeb, web
-from yunishard.cli import main
+from yunishard.cli.main import main
 
 EXPLANATION = {"kind": "node", "name": "x", "state": "schedulable", "summary": "Everything is explained."}
 NO_ROWS: dict[str, object] = {"columns": ["key", "application", "count"], "rows": [], "total": 0, "resources": []}

@@ -2,9 +2,16 @@
 
 from msgspec import structs
 
-from common.rest_explain import AheadView, CheckView, ExplanationView, NearMissView, RemedyView, ReservationView
-from yunishard.commands.display import Screen
-from yunishard.commands.explanation import draw_explanation
+from yunishard.cli.commands.display import Screen
+from yunishard.cli.commands.explanation import draw_explanation
+from yunishard.common.rest.explain import (
+    AheadView,
+    CheckView,
+    ExplanationView,
+    NearMissView,
+    RemedyView,
+    ReservationView,
+)
 
 NOW = 10**18
 PLAIN = Screen()

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from common.rest_records import PastQueueView
 from tests.yunishard.commands.fake_web import FakeWeb, web
-from yunishard.cli import main
-from yunishard.commands import history as command
-from yunishard.commands.history import summarize_usage
+from yunishard.cli.commands import history as command
+from yunishard.cli.commands.history import summarize_usage
+from yunishard.cli.main import main
+from yunishard.common.rest.records import PastQueueView
 
 NOW = 1_800_000_000
 S = 10**9

@@ -7,8 +7,8 @@ import pytest
 
 from tests.webservice.fakes import HOST, HOSTS
 from tests.yunishard.commands.fake_web import FakeWeb, web
-from yunishard.cli import main
-from yunishard.commands import hosts as command
+from yunishard.cli.commands import hosts as command
+from yunishard.cli.main import main
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from common.curve_keys import KeyPair, fingerprint, parse_allow_list, read_pair, read_public
-from yunishard.cli import main
+from yunishard.cli.main import main
+from yunishard.common.transport.curve_keys import KeyPair, fingerprint, parse_allow_list, read_pair, read_public
 
 
 @pytest.fixture

@@ -9,8 +9,7 @@ import pytest
 
 from tests.yunishard.commands.fake_web import web
 from tests.yunishard.terminal import Terminal
-from yunishard.cli import CommandFailed, CommandUnusable
-from yunishard.commands.listing import (
+from yunishard.cli.commands.listing import (
     AGE,
     AMOUNTS,
     LIMITS,
@@ -25,6 +24,7 @@ from yunishard.commands.listing import (
     add_list_options,
     show_list,
 )
+from yunishard.cli.main import CommandFailed, CommandUnusable
 
 COLUMNS = (
     Column("name"),
@@ -171,7 +171,7 @@ def test_watching_json_prints_a_line_each_time(capsys: pytest.CaptureFixture[str
 
 
 def test_a_terminal_is_redrawn_in_place_until_ctrl_c(tmp_path: Path) -> None:
-    script = "import sys; from yunishard.cli import main; sys.exit(main())"
+    script = "import sys; from yunishard.cli.main import main; sys.exit(main())"
     with web() as fake:
         fake.says("GET clusters", [{"partition": "default"}])
         fake.says_table("groups", [{"name": "ops", "queue": "root"}], query="limit=1000")

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.yunishard.commands.fake_web import FakeWeb, web
-from yunishard.cli import main
-from yunishard.commands.names import parse_options
+from yunishard.cli.commands.names import parse_options
+from yunishard.cli.main import main
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.yunishard.commands.fake_web import FakeWeb, web
-from yunishard.cli import main
-from yunishard.commands.display import Screen
+from yunishard.cli.commands.display import Screen
+from yunishard.cli.main import main
 
 GIB = 1 << 30
 

@@ -1,6 +1,8 @@
 """Explained placements as text, rule by rule."""
 
-from common.rest_placement import (
+from yunishard.cli.commands.display import Screen
+from yunishard.cli.commands.placement import draw_placement
+from yunishard.common.rest.placement import (
     PlacementAccessView,
     PlacementCheckView,
     PlacementExplanationView,
@@ -8,9 +10,7 @@ from common.rest_placement import (
     PlacementRuleView,
     PlacementTemplateView,
 )
-from common.rest_views import FilterView
-from yunishard.commands.display import Screen
-from yunishard.commands.placement import draw_placement
+from yunishard.common.rest.views import FilterView
 
 
 def test_an_accepted_application_shows_the_rule_the_queue_and_the_limits() -> None:

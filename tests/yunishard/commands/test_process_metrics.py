@@ -1,6 +1,6 @@
 """The state of processes in the text of metrics."""
 
-from yunishard.commands.process_metrics import ProcessStatus, parse_processes
+from yunishard.cli.commands.process_metrics import ProcessStatus, parse_processes
 
 TEXT = r"""# HELP yunishard_process_up Whether the process answers.
 # TYPE yunishard_process_up gauge

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.yunishard.commands.fake_web import FakeWeb, web
-from yunishard.cli import NOT_DONE, UNUSABLE, CommandFailed, CommandUnusable
-from yunishard.commands.rest import RequestFailed, Rest
+from yunishard.cli.commands.rest import RequestFailed, Rest
+from yunishard.cli.main import NOT_DONE, UNUSABLE, CommandFailed, CommandUnusable
 
 
 def failure(url: str, ca: str | None = None) -> CommandFailed:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.webservice.fakes import HOST
 from tests.yunishard.commands.fake_web import FakeWeb, web
-from yunishard.cli import main
+from yunishard.cli.main import main
 
 HEALTHY = {"Healthy": True, "HealthChecks": [{"Name": "Audit", "Succeeded": True, "DiagnosisMessage": "Sums: []"}]}
 FAILED = {

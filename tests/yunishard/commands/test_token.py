@@ -7,10 +7,10 @@ from pathlib import Path
 import jwt
 import pytest
 
-from common.token_keys import read_token_keys
 from tests.webservice.identities import jwks, rsa_jwk
-from webservice.credentials import Identity, InvalidToken, verify_token
-from yunishard.cli import main
+from yunishard.cli.main import main
+from yunishard.common.transport.token_keys import read_token_keys
+from yunishard.webservice.credentials import Identity, InvalidToken, verify_token
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from common.config.parse import TEXT_BYTES_MAX
-from yunishard.cli import main
+from yunishard.cli.main import main
+from yunishard.common.config.parse import TEXT_BYTES_MAX
 
 GOOD = "partitions:\n  - queues:\n      - name: root\n        submitacl: '*'\n        queues:\n          - name: a\n"
 UNKNOWN_KEY = GOOD + "            shape: round\n"
@@ -175,7 +175,7 @@ def test_an_empty_file_is_valid_with_a_warning(file: Path, capsys: pytest.Captur
 def test_nothing_of_the_system_but_the_configuration_is_loaded(file: Path) -> None:
     file.write_text(GOOD)
     validate = f"main(['validate', {str(file)!r}])"
-    script = f"import sys; from yunishard.cli import main; {validate}; print(sorted(sys.modules), end='')"
+    script = f"import sys; from yunishard.cli.main import main; {validate}; print(sorted(sys.modules), end='')"
     done = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True)
     loaded = done.stdout.splitlines()[-1]
     others = ("zmq", "asyncio", "uvloop", "deploy", "rich", "urllib.request")

@@ -4,22 +4,22 @@ from collections.abc import Iterator
 
 import pytest
 
-from common import rm_messages
-from common.config.validation import load
-from common.messages import Command, Message
-from common.names import NODE_PARTITION
-from common.resources import CORES
-from common.rest_plan import RUN_TIME_TAG
-from common.simulated_nodes import name_simulated_nodes
-from common.text_formats import parse_duration
-from common.wire import NEVER
-from partition_worker.engine.partition import Partition
-from partition_worker.rm_channel import build_messages
 from tests.invariants import check
-from yunishard.fake_rm.machine import OPEN_IN_QUEUE_MAX, FakeNodes, FakeRM
-from yunishard.fake_rm.workload import Workload, build_configuration, find_rate
-from yunishard.replay.machine import Batch
-from yunishard.replay.user_queues import UserQueues
+from yunishard.common.config.validation import load
+from yunishard.common.messages import rm_messages
+from yunishard.common.messages.kinds import Command, Message
+from yunishard.common.messages.wire import NEVER
+from yunishard.common.names import NODE_PARTITION
+from yunishard.common.resources import CORES
+from yunishard.common.rest.plan import RUN_TIME_TAG
+from yunishard.common.simulated_nodes import name_simulated_nodes
+from yunishard.common.text_formats import parse_duration
+from yunishard.partition_worker.engine.partition import Partition
+from yunishard.partition_worker.rm_channel import build_messages
+from yunishard.workloads.fake_rm.machine import OPEN_IN_QUEUE_MAX, FakeNodes, FakeRM
+from yunishard.workloads.fake_rm.workload import Workload, build_configuration, find_rate
+from yunishard.workloads.replay.machine import Batch
+from yunishard.workloads.replay.user_queues import UserQueues
 
 NODE = {CORES: 16_000, "memory": 64 << 30}
 START = 1_000_000.0

@@ -5,12 +5,12 @@ import asyncio
 
 import pytest
 
-from common.rm_messages import Leave, Left, NodeRequest, Refused, Registered, RegisterResourceManager
 from tests.yunishard.fake_core import FakeCore
 from tests.yunishard.fake_core import play as play_core
-from yunishard.cli import NOT_DONE, CommandFailed
-from yunishard.fake_rm.run import add_fake_rm_arguments, build_fake_rm, connect_and_play
-from yunishard.fake_rm.service import find_address
+from yunishard.cli.main import NOT_DONE, CommandFailed
+from yunishard.common.messages.rm_messages import Leave, Left, NodeRequest, Refused, Registered, RegisterResourceManager
+from yunishard.workloads.fake_rm.run import add_fake_rm_arguments, build_fake_rm, connect_and_play
+from yunishard.workloads.fake_rm.service import find_address
 
 
 def parsed(*words: str) -> argparse.Namespace:

@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 
-from common.config.validation import load
-from common.resources import CORES
-from yunishard.fake_rm.workload import RATE_MAX, TASKS_MAX, Workload, build_configuration, find_rate
+from yunishard.common.config.validation import load
+from yunishard.common.resources import CORES
+from yunishard.workloads.fake_rm.workload import RATE_MAX, TASKS_MAX, Workload, build_configuration, find_rate
 
 NODE = {CORES: 16_000, "memory": 64 << 30, "gpu": 4}
 QUEUES = (("default", "root.a"), ("default", "root.b"))

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from common.names import NODE_PARTITION, normalise_partition_name
-from common.rm_messages import (
+from yunishard.common.messages.rm_messages import (
     NODE_CREATE,
     NODE_DECOMMISSION,
     STOPPED_BY_RM,
@@ -22,8 +21,9 @@ from common.rm_messages import (
     RejectedApplication,
     RejectedNode,
 )
-from yunishard.items import Result
-from yunishard.replay.machine import Batch
+from yunishard.common.names import NODE_PARTITION, normalise_partition_name
+from yunishard.sdk.items import Result
+from yunishard.workloads.replay.machine import Batch
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 from io import BytesIO
 
-from yunishard.replay.workload import Log, parse_log
+from yunishard.workloads.replay.workload import Log, parse_log
 
 
 def swf_line(

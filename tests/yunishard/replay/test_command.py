@@ -4,8 +4,8 @@ import argparse
 
 import pytest
 
-from yunishard.replay.run import add_replay_arguments, run_replay
-from yunishard.replay.workload import TASKS_MAX
+from yunishard.workloads.replay.run import add_replay_arguments, run_replay
+from yunishard.workloads.replay.workload import TASKS_MAX
 
 
 def parsed(*words: str) -> argparse.Namespace:

@@ -5,7 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from common.rm_messages import (
+from tests.yunishard.replay.small_core import SmallCore
+from tests.yunishard.replay.swf_lines import swf_line, swf_log
+from yunishard.common.messages.rm_messages import (
     PLACEHOLDER_REPLACED,
     PREEMPTED_BY_SCHEDULER,
     STOPPED_BY_RM,
@@ -23,11 +25,9 @@ from common.rm_messages import (
     RejectedNode,
     UpdatedApplication,
 )
-from common.wire import NEVER
-from tests.yunishard.replay.small_core import SmallCore
-from tests.yunishard.replay.swf_lines import swf_line, swf_log
-from yunishard.replay.machine import ASKS_IN_A_BATCH_MAX, PROBLEMS_KEPT_MAX, Batch, Replay
-from yunishard.replay.workload import plan
+from yunishard.common.messages.wire import NEVER
+from yunishard.workloads.replay.machine import ASKS_IN_A_BATCH_MAX, PROBLEMS_KEPT_MAX, Batch, Replay
+from yunishard.workloads.replay.workload import plan
 
 SITE = "replay_site-1"
 TURNS_MAX = 100_000

@@ -9,8 +9,8 @@ from rich.console import Console
 from tests.yunishard.replay.small_core import SmallCore
 from tests.yunishard.replay.swf_lines import swf_line, swf_log
 from tests.yunishard.replay.test_machine import play, turn
-from yunishard.replay.machine import Replay
-from yunishard.replay.report import (
+from yunishard.workloads.replay.machine import Replay
+from yunishard.workloads.replay.report import (
     MISSING_SHOWN_MAX,
     QUEUES_SHOWN_MAX,
     WAITS,
@@ -21,7 +21,7 @@ from yunishard.replay.report import (
     open_view,
     summarize,
 )
-from yunishard.replay.workload import plan
+from yunishard.workloads.replay.workload import plan
 
 
 def replayed(*lines: str, nodes: int | None = None) -> Replay:

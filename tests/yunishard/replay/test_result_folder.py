@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from simulator.run_folder import load_run
 from tests.yunishard.replay.small_core import SmallCore
 from tests.yunishard.replay.swf_lines import swf_line, swf_log
 from tests.yunishard.replay.test_machine import play
-from yunishard.cli import CommandUnusable
-from yunishard.replay.machine import Replay
-from yunishard.replay.result_folder import RUN_FILE, Source, check_writable, write_folder, write_jobs
-from yunishard.replay.workload import plan
+from yunishard.cli.main import CommandUnusable
+from yunishard.workloads.replay.machine import Replay
+from yunishard.workloads.replay.result_folder import RUN_FILE, Source, check_writable, write_folder, write_jobs
+from yunishard.workloads.replay.workload import plan
+from yunishard.workloads.simulator.run_folder import load_run
 
 HEADER = (
     "job,application,user,group,queue,submit,start,end,wait,run_time,bounded_slowdown,tasks,node,state,preemptions,lost"

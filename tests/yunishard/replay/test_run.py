@@ -16,7 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from common.rm_messages import (
+from tests.yunishard.fake_core import FakeCore, play
+from tests.yunishard.replay.small_core import SmallCore
+from tests.yunishard.replay.swf_lines import swf_line, swf_log
+from yunishard.cli.main import UNUSABLE, CommandFailed, main
+from yunishard.common.messages.rm_messages import (
     AllocationRequest,
     ApplicationRequest,
     Leave,
@@ -29,15 +33,11 @@ from common.rm_messages import (
     SyncDone,
     SyncEnd,
 )
-from tests.yunishard.fake_core import FakeCore, play
-from tests.yunishard.replay.small_core import SmallCore
-from tests.yunishard.replay.swf_lines import swf_line, swf_log
-from yunishard.cli import UNUSABLE, CommandFailed, main
-from yunishard.replay import run
-from yunishard.replay.machine import Batch
-from yunishard.replay.report import WAITS
-from yunishard.replay.run import ReplayDriver, local_system, run_replay
-from yunishard.replay.workload import plan
+from yunishard.workloads.replay import run
+from yunishard.workloads.replay.machine import Batch
+from yunishard.workloads.replay.report import WAITS
+from yunishard.workloads.replay.run import ReplayDriver, local_system, run_replay
+from yunishard.workloads.replay.workload import plan
 
 READY = 'echo "native  tcp://127.0.0.1:4567"; echo "rest    http://127.0.0.1:1"; echo ready;'
 
@@ -80,7 +80,7 @@ def test_it_is_stopped_when_we_are_killed(tmp_path: Path) -> None:
     os.mkfifo(stopped)
     program = """
 import asyncio, os, signal, sys
-from yunishard.replay.run import local_system
+from yunishard.workloads.replay.run import local_system
 async def story():
     async with local_system(("/bin/sh", "-c", sys.argv[1])):
         os.kill(os.getpid(), signal.SIGKILL)

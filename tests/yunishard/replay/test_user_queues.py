@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.yunishard.replay.swf_lines import swf_line, swf_log
-from yunishard.cli import CommandUnusable
-from yunishard.replay.user_queues import UserQueues, read_user_queues
-from yunishard.replay.workload import plan
+from yunishard.cli.main import CommandUnusable
+from yunishard.workloads.replay.user_queues import UserQueues, read_user_queues
+from yunishard.workloads.replay.workload import plan
 
 TEXT = """
 partitions:

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.config.validation import find_build_problems
-from common.config.validation import load as load_configuration
-from common.names import PARTITION, QUEUE, USER
 from tests.yunishard.replay.swf_lines import swf_line, swf_log
-from yunishard.cli import CommandUnusable
-from yunishard.replay import workload
-from yunishard.replay.workload import (
+from yunishard.cli.main import CommandUnusable
+from yunishard.common.config.validation import find_build_problems
+from yunishard.common.config.validation import load as load_configuration
+from yunishard.common.names import PARTITION, QUEUE, USER
+from yunishard.workloads.replay import workload
+from yunishard.workloads.replay.workload import (
     ASKS_PER_SECOND_MAX,
     LINE_BYTES_MAX,
     MALFORMED_KEPT_MAX,

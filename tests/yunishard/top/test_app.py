@@ -10,9 +10,9 @@ from textual.widgets import Static
 
 from tests.yunishard.commands.fake_web import FakeWeb, web
 from tests.yunishard.hostile import HOSTILE, find_effects
-from yunishard.commands.rest import Rest
-from yunishard.top.app import TextScreen, TopApp
-from yunishard.top.views import ROWS_MAX
+from yunishard.cli.commands.rest import Rest
+from yunishard.cli.top.app import TextScreen, TopApp
+from yunishard.cli.top.views import ROWS_MAX
 
 WAIT_MAX_S = 15.0
 

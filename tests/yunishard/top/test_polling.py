@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.yunishard.commands.fake_web import FakeWeb, web
-from yunishard.cli import CommandFailed
-from yunishard.commands.rest import Rest
-from yunishard.top.polling import BACK_OFF_MAX_S, COST_FACTOR, Poll
+from yunishard.cli.commands.rest import Rest
+from yunishard.cli.main import CommandFailed
+from yunishard.cli.top.polling import BACK_OFF_MAX_S, COST_FACTOR, Poll
 
 
 @pytest.fixture

@@ -2,11 +2,11 @@
 
 import pytest
 
-from common.reasons import Reason
-from partition_worker.engine.explain import checks, explanations
-from partition_worker.engine.explain.causes import describe_cause, find_latest_cause
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial
+from yunishard.common.messages.reasons import Reason
+from yunishard.partition_worker.engine.explain import checks, explanations
+from yunishard.partition_worker.engine.explain.causes import describe_cause, find_latest_cause
 
 
 def log(trial: Trial, application_id: str = "app-1") -> dict[str, str]:

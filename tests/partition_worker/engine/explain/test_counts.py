@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partition_worker.engine.explain.checks import find_reason
-from partition_worker.engine.explain.counts import UNCOUNTED, count_waiting_asks
 from tests.builders import apps, asks, nodes
 from tests.trial import Trial
+from yunishard.partition_worker.engine.explain.checks import find_reason
+from yunishard.partition_worker.engine.explain.counts import UNCOUNTED, count_waiting_asks
 
 QUEUES = (
     "root.a max=memory:4 maxapps=2; root.b limit.user.bob=memory:3 limit.user.eve=apps:1; "

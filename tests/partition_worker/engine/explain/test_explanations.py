@@ -2,20 +2,20 @@ import doctest
 
 import pytest
 
-from common.reasons import Reason
-from common.rest_explain import CheckView, ExplanationView
-from partition_worker.engine.explain import checks, remedies
-from partition_worker.engine.explain.explanations import (
+from tests.builders import apps, asks, nodes
+from tests.builders import released as releases
+from tests.trial import Trial
+from yunishard.common.messages.reasons import Reason
+from yunishard.common.rest.explain import CheckView, ExplanationView
+from yunishard.partition_worker.engine.explain import checks, remedies
+from yunishard.partition_worker.engine.explain.explanations import (
     explain_application,
     explain_ask,
     explain_node,
     explain_queue,
 )
-from partition_worker.engine.explain.preemption_checks import check_preemption
-from partition_worker.engine.state import Tuning
-from tests.builders import apps, asks, nodes
-from tests.builders import released as releases
-from tests.trial import Trial
+from yunishard.partition_worker.engine.explain.preemption_checks import check_preemption
+from yunishard.partition_worker.engine.state import Tuning
 
 TEN = nodes("n1 memory=10")
 A1_ENDS = "wait for a1 of app-1 on n1 to end, or release it: that frees 4 B"

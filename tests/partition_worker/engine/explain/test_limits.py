@@ -2,10 +2,10 @@
 
 import pytest
 
-from partition_worker.engine.explain import explanations, node_checks, preemption_checks, remedies, turn
-from partition_worker.engine.explain.explanations import explain_application, explain_ask, explain_queue
 from tests.builders import apps, asks, nodes
 from tests.trial import Trial
+from yunishard.partition_worker.engine.explain import explanations, node_checks, preemption_checks, remedies, turn
+from yunishard.partition_worker.engine.explain.explanations import explain_application, explain_ask, explain_queue
 
 
 def crowded() -> Trial:

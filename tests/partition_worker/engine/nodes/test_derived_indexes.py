@@ -3,10 +3,10 @@
 import random
 from collections.abc import Iterable
 
-from partition_worker.engine.allocation import AskShape
-from partition_worker.engine.nodes.node_index import Node
-from partition_worker.engine.nodes.nodes import DERIVED_INDEXES_MAX, Nodes
-from partition_worker.engine.predicates.evaluation import Predicates
+from yunishard.partition_worker.engine.allocation import AskShape
+from yunishard.partition_worker.engine.nodes.node_index import Node
+from yunishard.partition_worker.engine.nodes.nodes import DERIVED_INDEXES_MAX, Nodes
+from yunishard.partition_worker.engine.predicates.evaluation import Predicates
 
 SHAPE = (("memory", 1),)
 

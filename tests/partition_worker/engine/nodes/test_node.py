@@ -2,9 +2,9 @@
 
 import pytest
 
-from partition_worker.engine.allocation import Allocation, from_message
-from partition_worker.engine.nodes.node_index import UNKNOWN_INSTANCE, Node
 from tests.builders import ask, foreign
+from yunishard.partition_worker.engine.allocation import Allocation, from_message
+from yunishard.partition_worker.engine.nodes.node_index import UNKNOWN_INSTANCE, Node
 
 
 def node(**capacity: int) -> Node:

@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from partition_worker.engine.allocation import Amounts, amounts_of
-from partition_worker.engine.nodes.node_index import (
+from yunishard.partition_worker.engine.allocation import Amounts, amounts_of
+from yunishard.partition_worker.engine.nodes.node_index import (
     BRANCH_MAX,
     COSTLY_STEPS,
     CURSORS_MAX,
@@ -192,7 +192,7 @@ def crowded(random: Random, nodes: list[Node]) -> NodeIndex:
 @pytest.mark.parametrize("seed", range(6))
 def test_the_first_node_with_room_is_found_whatever_happens(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("CHEAP_STEPS", 2), ("COSTLY_STEPS", 20), ("CURSORS_MAX", len(SHAPES) - seed % 2)):
-        monkeypatch.setattr(f"partition_worker.engine.nodes.node_index.{name}", value)
+        monkeypatch.setattr(f"yunishard.partition_worker.engine.nodes.node_index.{name}", value)
     random = Random(seed)
     nodes = [sized_node(number) for number in range(600)]
     index = crowded(random, nodes)
@@ -237,7 +237,7 @@ def test_a_costly_search_need_not_begin_at_the_first_node_again(monkeypatch: pyt
 
 def every_search_is_costly(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("CHEAP_STEPS", "COSTLY_STEPS"):
-        monkeypatch.setattr(f"partition_worker.engine.nodes.node_index.{name}", 0)
+        monkeypatch.setattr(f"yunishard.partition_worker.engine.nodes.node_index.{name}", 0)
 
 
 def test_of_those_that_gained_the_first_with_room_is_found(

@@ -2,14 +2,14 @@
 
 import pytest
 
-from common.messages import Command
-from common.rm_messages import NODE_DECOMMISSION, NODE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE, NODE_UPDATE
-from partition_worker.engine.allocation import AskShape, amounts_of
-from partition_worker.engine.nodes.node_index import Node
-from partition_worker.engine.nodes.nodes import DERIVED_INDEXES_MAX, LARGE_NODES_MAX, Nodes
-from partition_worker.engine.reservations import cancel_on_node, reserve
 from tests.builders import apps, asks, foreign, gone, nodes, released
 from tests.trial import Trial
+from yunishard.common.messages.kinds import Command
+from yunishard.common.messages.rm_messages import NODE_DECOMMISSION, NODE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE, NODE_UPDATE
+from yunishard.partition_worker.engine.allocation import AskShape, amounts_of
+from yunishard.partition_worker.engine.nodes.node_index import Node
+from yunishard.partition_worker.engine.nodes.nodes import DERIVED_INDEXES_MAX, LARGE_NODES_MAX, Nodes
+from yunishard.partition_worker.engine.reservations import cancel_on_node, reserve
 
 
 def trial(policy: str = "fair", **weights: float) -> Trial:

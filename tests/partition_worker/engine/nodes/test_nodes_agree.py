@@ -4,15 +4,15 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from common.node_sort_policies import NODE_SORT_POLICIES
-from partition_worker.engine.allocation import Allocation, AskShape, amounts_of
-from partition_worker.engine.application import Application
-from partition_worker.engine.nodes.node_index import Node, Reservation
-from partition_worker.engine.nodes.nodes import Nodes, waste
-from partition_worker.engine.predicates.predicate import FORBIDDEN_NODES
-from partition_worker.engine.queues.tree import Tree
-from partition_worker.engine.user_resolution import User
 from tests.builders import config
+from yunishard.common.node_sort_policies import NODE_SORT_POLICIES
+from yunishard.partition_worker.engine.allocation import Allocation, AskShape, amounts_of
+from yunishard.partition_worker.engine.application import Application
+from yunishard.partition_worker.engine.nodes.node_index import Node, Reservation
+from yunishard.partition_worker.engine.nodes.nodes import Nodes, waste
+from yunishard.partition_worker.engine.predicates.predicate import FORBIDDEN_NODES
+from yunishard.partition_worker.engine.queues.tree import Tree
+from yunishard.partition_worker.engine.user_resolution import User
 
 WEIGHTS = {"memory": 2.0, "vcore": 1.0}
 AMOUNTS = st.sampled_from(

@@ -2,13 +2,13 @@
 
 import pytest
 
-from partition_worker.engine.allocation import Allocation, Amounts
-from partition_worker.engine.nodes import reserved_nodes
-from partition_worker.engine.nodes.node_index import Node, Reservation, sort_key_of
-from partition_worker.engine.nodes.reserved_nodes import OUTRANKED_MAX, ReservedNodes
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.queues.tree import Tree
 from tests.builders import config
+from yunishard.partition_worker.engine.allocation import Allocation, Amounts
+from yunishard.partition_worker.engine.nodes import reserved_nodes
+from yunishard.partition_worker.engine.nodes.node_index import Node, Reservation, sort_key_of
+from yunishard.partition_worker.engine.nodes.reserved_nodes import OUTRANKED_MAX, ReservedNodes
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.queues.tree import Tree
 
 TWO: Amounts = (("memory", 2),)
 

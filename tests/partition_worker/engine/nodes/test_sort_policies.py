@@ -7,15 +7,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from common.config.properties import PROPERTIES
-from common.config.validation import load
-from common.messages import Resources
-from common.node_sort_policies import NODE_SORT_POLICIES, ScoreNode, score_bin_packing, score_fair
-from partition_worker.engine.nodes.node_index import BEFORE_ALL, BEHIND_ALL, Node, sort_key_of
-from partition_worker.engine.nodes.nodes import node_choice_of
 from tests.builders import apps, asks, nodes
 from tests.recorded import Recorded
 from tests.trial import Trial
+from yunishard.common.config.properties import PROPERTIES
+from yunishard.common.config.validation import load
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.node_sort_policies import NODE_SORT_POLICIES, ScoreNode, score_bin_packing, score_fair
+from yunishard.partition_worker.engine.nodes.node_index import BEFORE_ALL, BEHIND_ALL, Node, sort_key_of
+from yunishard.partition_worker.engine.nodes.nodes import node_choice_of
 
 EVENLY = {"vcore": 1.0, "memory": 1.0}
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Mapping
 
-from partition_worker.engine.predicates.predicate import NodeView
+from yunishard.partition_worker.engine.predicates.predicate import NodeView
 
 
 class Rack:

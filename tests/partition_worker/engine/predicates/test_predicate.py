@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from partition_worker.engine.predicates.predicate import (
+from yunishard.partition_worker.engine.predicates.predicate import (
     FORBIDDEN_NODES,
     NODE_SELECTOR,
     TAINTS,

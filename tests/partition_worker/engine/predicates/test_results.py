@@ -5,14 +5,14 @@ from itertools import pairwise
 
 import pytest
 
-from common.rm_messages import NODE_DECOMMISSION, NODE_UPDATE
-from partition_worker.engine.nodes.node_index import Node
-from partition_worker.engine.predicates import predicate, results
-from partition_worker.engine.predicates.evaluation import Predicates
-from partition_worker.engine.predicates.predicate import NODE_SELECTOR, NodeSelector, NodeView
-from partition_worker.engine.predicates.results import ACCEPTS, Results, WorkSpent
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial
+from yunishard.common.messages.rm_messages import NODE_DECOMMISSION, NODE_UPDATE
+from yunishard.partition_worker.engine.nodes.node_index import Node
+from yunishard.partition_worker.engine.predicates import predicate, results
+from yunishard.partition_worker.engine.predicates.evaluation import Predicates
+from yunishard.partition_worker.engine.predicates.predicate import NODE_SELECTOR, NodeSelector, NodeView
+from yunishard.partition_worker.engine.predicates.results import ACCEPTS, Results, WorkSpent
 
 SELECTOR = "tag.yunishard/nodeSelector"
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from common.wire import NEVER
-from partition_worker.engine.nodes.node_index import Node
-from partition_worker.engine.predicates.verdicts import (
+from yunishard.common.messages.wire import NEVER
+from yunishard.partition_worker.engine.nodes.node_index import Node
+from yunishard.partition_worker.engine.predicates.verdicts import (
     ASKS_MAX,
     COOL_DOWN_S,
     DEADLINE_S,

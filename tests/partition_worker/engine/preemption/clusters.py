@@ -4,14 +4,14 @@ from collections.abc import Callable
 
 import pytest
 
-from common.messages import Resources
-from partition_worker.engine.allocation import Allocation
-from partition_worker.engine.nodes.node_index import Node
-from partition_worker.engine.preemption import victim_choice
-from partition_worker.engine.preemption.victim_candidates import GuaranteeShare
-from partition_worker.engine.state import Preempt
 from tests.builders import apps, asks, nodes
 from tests.trial import Trial
+from yunishard.common.messages.kinds import Resources
+from yunishard.partition_worker.engine.allocation import Allocation
+from yunishard.partition_worker.engine.nodes.node_index import Node
+from yunishard.partition_worker.engine.preemption import victim_choice
+from yunishard.partition_worker.engine.preemption.victim_candidates import GuaranteeShare
+from yunishard.partition_worker.engine.state import Preempt
 
 
 def cluster(queues: str, *parts: str) -> Trial:

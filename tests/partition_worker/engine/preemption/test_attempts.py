@@ -4,16 +4,19 @@ from collections.abc import Callable
 
 import pytest
 
-from common.rm_messages import (
+from tests.builders import apps, asks, foreign, nodes, released
+from tests.partition_worker.engine.preemption.clusters import cluster, question
+from tests.trial import Trial
+from yunishard.common.messages.rm_messages import (
     NODE_CREATE_DRAIN,
     NODE_DECOMMISSION,
     NODE_DRAIN,
     NODE_DRAIN_TO_SCHEDULABLE,
     NODE_UPDATE,
 )
-from partition_worker.engine import ledger
-from partition_worker.engine.preemption import victim_choice
-from partition_worker.engine.preemption.victim_choice import (
+from yunishard.partition_worker.engine import ledger
+from yunishard.partition_worker.engine.preemption import victim_choice
+from yunishard.partition_worker.engine.preemption.victim_choice import (
     EXHAUSTED,
     NO_GUARANTEE,
     NO_HELP,
@@ -21,11 +24,8 @@ from partition_worker.engine.preemption.victim_choice import (
     PRECONDITIONS,
     plan_required_node_victims,
 )
-from partition_worker.engine.queue_traversal import NO_QUEUE_QUOTA, Attempt
-from partition_worker.engine.state import VICTIMS_LEAVE_MAX_S, Tuning
-from tests.builders import apps, asks, foreign, nodes, released
-from tests.partition_worker.engine.preemption.clusters import cluster, question
-from tests.trial import Trial
+from yunishard.partition_worker.engine.queue_traversal import NO_QUEUE_QUOTA, Attempt
+from yunishard.partition_worker.engine.state import VICTIMS_LEAVE_MAX_S, Tuning
 
 QUEUES = "root.owner guaranteed=memory:10; root.borrower"
 

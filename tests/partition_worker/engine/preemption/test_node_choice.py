@@ -1,12 +1,12 @@
 """Which node is freed for an ask if the RM decides whether the ask would run there without the victims."""
 
-from common.rm_messages import NODE_DRAIN, NODE_UPDATE
-from partition_worker.engine.predicates.evaluation import WAITING
-from partition_worker.engine.predicates.verdicts import COOL_DOWN_S, DEADLINE_S, PAUSE_S
-from partition_worker.engine.preemption.node_choice import NODES_MORE, NODES_PER_BATCH, VICTIMS_MAX
-from partition_worker.engine.preemption.victim_choice import NO_HELP
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial
+from yunishard.common.messages.rm_messages import NODE_DRAIN, NODE_UPDATE
+from yunishard.partition_worker.engine.predicates.evaluation import WAITING
+from yunishard.partition_worker.engine.predicates.verdicts import COOL_DOWN_S, DEADLINE_S, PAUSE_S
+from yunishard.partition_worker.engine.preemption.node_choice import NODES_MORE, NODES_PER_BATCH, VICTIMS_MAX
+from yunishard.partition_worker.engine.preemption.victim_choice import NO_HELP
 
 QUEUES = "root.owner guaranteed=memory:1000; root.borrower"
 

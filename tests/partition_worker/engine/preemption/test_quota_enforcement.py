@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from common import event_codes
-from common.messages import Resources
-from common.resources import Limit
-from partition_worker.engine.preemption.quota_enforcement import (
+from tests.builders import apps, asks, nodes, released
+from tests.trial import Trial
+from yunishard.common.messages import event_codes
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.resources import Limit
+from yunishard.partition_worker.engine.preemption.quota_enforcement import (
     NO_QUOTA_PREEMPTION,
     QuotaVictimChoice,
     choose_quota_victims,
@@ -17,9 +19,7 @@ from partition_worker.engine.preemption.quota_enforcement import (
     start_quota_timers,
     surplus_of,
 )
-from partition_worker.engine.state import VICTIMS_LEAVE_MAX_S
-from tests.builders import apps, asks, nodes, released
-from tests.trial import Trial
+from yunishard.partition_worker.engine.state import VICTIMS_LEAVE_MAX_S
 
 DELAY = "quota.preemption.delay=5s"
 

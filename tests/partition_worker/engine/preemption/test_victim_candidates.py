@@ -2,10 +2,13 @@
 
 import pytest
 
-from common.messages import Resources
-from partition_worker.engine import ledger
-from partition_worker.engine.allocation import amounts_of
-from partition_worker.engine.preemption.victim_candidates import (
+from tests.builders import foreign
+from tests.partition_worker.engine.preemption.clusters import cluster, remaining, victims
+from tests.trial import Trial
+from yunishard.common.messages.kinds import Resources
+from yunishard.partition_worker.engine import ledger
+from yunishard.partition_worker.engine.allocation import amounts_of
+from yunishard.partition_worker.engine.preemption.victim_candidates import (
     Giver,
     Guarantees,
     GuaranteeShare,
@@ -13,9 +16,6 @@ from partition_worker.engine.preemption.victim_candidates import (
     find_victim_candidates,
     reach_of,
 )
-from tests.builders import foreign
-from tests.partition_worker.engine.preemption.clusters import cluster, remaining, victims
-from tests.trial import Trial
 
 FULL = ("n1 memory=1000", "root.p.a r1 n1 memory=100")
 

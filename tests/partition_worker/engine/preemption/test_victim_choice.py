@@ -2,21 +2,16 @@
 
 import pytest
 
-from common.rm_messages import NODE_DRAIN, NODE_UPDATE
-from partition_worker.engine import ledger, reservations
-from partition_worker.engine.allocation import Allocation
-from partition_worker.engine.nodes.node_index import Node
-from partition_worker.engine.preemption import victim_choice
-from partition_worker.engine.preemption.victim_choice import (
-    NO_GUARANTEE,
-    NO_HELP,
-    TOO_LITTLE,
-    may_ever_help,
-)
-from partition_worker.engine.state import Preempt
 from tests.builders import asks, foreign, nodes
 from tests.partition_worker.engine.preemption.clusters import cluster, plan, question, victims
 from tests.trial import Trial
+from yunishard.common.messages.rm_messages import NODE_DRAIN, NODE_UPDATE
+from yunishard.partition_worker.engine import ledger, reservations
+from yunishard.partition_worker.engine.allocation import Allocation
+from yunishard.partition_worker.engine.nodes.node_index import Node
+from yunishard.partition_worker.engine.preemption import victim_choice
+from yunishard.partition_worker.engine.preemption.victim_choice import NO_GUARANTEE, NO_HELP, TOO_LITTLE, may_ever_help
+from yunishard.partition_worker.engine.state import Preempt
 
 TWO = "root.a; root.b guaranteed=memory:10"
 TEN = tuple(f"root.a r{number} n1 memory=1" for number in range(10))

@@ -4,11 +4,16 @@ import itertools
 
 import pytest
 
-from common.messages import Resources
-from partition_worker.engine.queues.fair_share import descending_shares, queue_key, refresh_fair_maximum, share
 from tests.builders import nodes
 from tests.properties.plain_scheduler import compared, shares
 from tests.trial import Trial
+from yunishard.common.messages.kinds import Resources
+from yunishard.partition_worker.engine.queues.fair_share import (
+    descending_shares,
+    queue_key,
+    refresh_fair_maximum,
+    share,
+)
 
 SMALL: list[Resources] = [
     {kind: amount for kind, amount in zip(("memory", "gpu"), amounts, strict=True) if amount is not None}

@@ -2,8 +2,10 @@
 
 import pytest
 
-from partition_worker.engine.allocation import amounts_of
-from partition_worker.engine.queues.queue import (
+from tests.builders import apps, asks, gone, nodes, released
+from tests.trial import Trial
+from yunishard.partition_worker.engine.allocation import amounts_of
+from yunishard.partition_worker.engine.queues.queue import (
     NOTHING_PENDING,
     Policies,
     Tally,
@@ -11,9 +13,7 @@ from partition_worker.engine.queues.queue import (
     outranks,
     parse_policies,
 )
-from partition_worker.engine.user_resolution import User
-from tests.builders import apps, asks, gone, nodes, released
-from tests.trial import Trial
+from yunishard.partition_worker.engine.user_resolution import User
 
 BOB = User("bob", ("dev",))
 

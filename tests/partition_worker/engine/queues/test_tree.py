@@ -2,11 +2,13 @@
 
 import pytest
 
-from common.messages import Resources
-from common.resources import Limit
-from partition_worker.engine.durable_records import Template
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.queues.tree import (
+from tests.builders import PROVIDED_CREATE, apps, asks, config, gone, nodes, released
+from tests.trial import Trial, read_all_settings
+from yunishard.common.messages.kinds import Resources
+from yunishard.common.resources import Limit
+from yunishard.partition_worker.engine.durable_records import Template
+from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.queues.tree import (
     GUARANTEED_TAG,
     MAX_APPLICATIONS_TAG,
     QUOTA_TAG,
@@ -16,9 +18,7 @@ from partition_worker.engine.queues.tree import (
     create_from_template,
     settings_of,
 )
-from partition_worker.engine.user_resolution import User
-from tests.builders import PROVIDED_CREATE, apps, asks, config, gone, nodes, released
-from tests.trial import Trial, read_all_settings
+from yunishard.partition_worker.engine.user_resolution import User
 
 BOB = User("bob")
 

@@ -1,0 +1,1 @@
+"""PostgreSQL as the store of several hosts: connections, leases, sessions and tables."""

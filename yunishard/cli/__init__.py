@@ -1,0 +1,1 @@
+"""The operators' command line, and `yunishard top`."""

@@ -1,0 +1,471 @@
+"""`yunishard app` and `yunishard ask`: list, show, kill and move applications, and show one ask.
+
+The docstrings of `run_app` and `run_ask` are the help texts. Not here: authorization (the web service decides), ended
+applications of earlier days (`history.py`).
+"""
+
+import argparse
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from yunishard.cli.commands.console import Action, add_action_table
+from yunishard.cli.commands.display import QUIET, Screen, Text, color_state, draw_amounts, draw_facts, draw_heading
+from yunishard.cli.commands.listing import (
+    AGE,
+    AMOUNTS,
+    FLAG,
+    LIST,
+    NUMBER,
+    STATE,
+    Column,
+    Row,
+    Rows,
+    Wanted,
+    add_list_options,
+    add_watch,
+    as_amount,
+    as_list,
+    as_number,
+    as_text,
+    draw_section,
+    format_json,
+    repeat,
+)
+from yunishard.cli.commands.partition_tables import (
+    add_partition,
+    choose_partitions,
+    find_object,
+    find_only,
+    parse_state,
+    read_table,
+    show_table,
+    suggest_name,
+)
+from yunishard.cli.commands.rest import Rest, add_rest, hint_if_missing
+from yunishard.cli.main import PROGRAM, CommandFailed
+from yunishard.common.process.terminal import clean
+from yunishard.common.rest.table_definitions import TABLES
+from yunishard.common.tables import write
+from yunishard.common.units import UNKNOWN, format_ago, format_resources, format_seconds, format_time
+
+ALLOCATIONS_SHOWN: Final = 20
+"""Allocations that `app show` lists; `--all` shows all."""
+
+APPLICATIONS: Final = (
+    Column("application"),
+    Column("state", STATE),
+    Column("queue"),
+    Column("user"),
+    Column("used", AMOUNTS),
+    Column("pending", AMOUNTS),
+    Column("allocations", NUMBER, "ALLOCS"),
+    Column("asks", NUMBER),
+    Column("submitted", AGE),
+    Column("reason"),
+    Column("priority", NUMBER, is_wide=True),
+    Column("groups", LIST, is_wide=True),
+    Column("started", AGE, is_wide=True),
+    Column("finished", AGE, is_wide=True),
+    Column("message", is_wide=True),
+)
+
+
+def add_app_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `yunishard app`."""
+    add_action_table(parser, APP_ACTIONS)
+
+
+def run_app(args: argparse.Namespace) -> int:
+    """List and show applications, kill one, or move it to another queue with
+    everything it uses. To kill or move it requires admin access to the queue (for a
+    move, to both queues), or the role of scheduler administrator.
+
+    examples:
+      yunishard app list                       all that have not ended
+      yunishard app list spark                 with this text in their IDs
+      yunishard app list --queue root.research --user alice
+      yunishard app list --node worker-17      with an allocation there
+      yunishard app list --state all --sort -submitted
+      yunishard app list --sort -pending --limit 20 --watch
+      yunishard app show spark-17
+      yunishard app kill spark-17
+      yunishard app move spark-17 root.research --partition rm-1_gpu
+
+    exit codes:
+      0  done
+      1  refused, with the reason, or the application does not exist
+      2  wrong usage, or the system does not answer
+    """
+    return APP_ACTIONS[args.action].run(args)
+
+
+# list -----------------------------------------------------------------------------------------------------------------
+
+
+def _add_list(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("text", metavar="TEXT", nargs="?", default="", help="only IDs that contain this text")
+    about = f"{', '.join(TABLES['applications'].states)} (default: all that have not ended)"
+    parser.add_argument("--state", metavar="STATE", type=parse_state("applications"), help=about)
+    parser.add_argument("--queue", metavar="QUEUE", default="", help="only in this queue and in those below it")
+    parser.add_argument("--user", metavar="USER", default="", help="only of this user")
+    parser.add_argument("--node", metavar="NODE", default="", help="only with an allocation on this node")
+    add_partition(parser)
+    add_list_options(parser, APPLICATIONS)
+    add_rest(parser)
+
+
+def _list(args: argparse.Namespace) -> int:
+    filters = {
+        "text": args.text,
+        "state": args.state or "",
+        "queue": args.queue,
+        "subtree": "true" if args.queue else "",
+        "user": args.user,
+        "node": args.node,
+    }
+    return show_table(args, "applications", APPLICATIONS, filters, layout=lambda found, _: _drop_unused(found))
+
+
+def _drop_unused(found: Rows) -> Sequence[Column]:
+    """Return the columns without `reason` if no application has one."""
+    has_reason = any(row.get("reason") for row in found.rows)
+    return [column for column in APPLICATIONS if has_reason or column.name != "reason"]
+
+
+# show -----------------------------------------------------------------------------------------------------------------
+
+_ASKS: Final = (
+    Column("key", heading="ASK"),
+    Column("count", NUMBER),
+    Column("resource", AMOUNTS),
+    Column("state", STATE),
+    Column("priority", NUMBER),
+    Column("created", AGE),
+    Column("reason"),
+    Column("message", heading="LAST ATTEMPT"),
+)
+_ALLOCATIONS: Final = (
+    Column("allocationKey", heading="ALLOCATION"),
+    Column("nodeId", heading="NODE"),
+    Column("resource", AMOUNTS),
+    Column("priority"),
+    Column("allocationTime", AGE, "SINCE"),
+)
+_TASK_GROUPS: Final = (
+    Column("taskGroupName", heading="TASK GROUP"),
+    Column("count", NUMBER, "PLACEHOLDERS"),
+    Column("minResource", AMOUNTS, "RESOURCE"),
+    Column("replaced", NUMBER),
+    Column("timedout", NUMBER, "TIMED OUT"),
+)
+
+
+def _add_show(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("application", metavar="APP", help="the application")
+    parser.add_argument("--all", action="store_true", help=f"all allocations (default: {ALLOCATIONS_SHOWN})")
+    add_partition(parser, default="the one that has the application")
+    add_watch(parser)
+    add_rest(parser)
+
+
+def _show(args: argparse.Namespace) -> int:
+    rest = Rest.from_arguments(args)
+
+    def draw(screen: Screen) -> list[str]:
+        try:
+            partition, answer = find_object(rest, args, "application", args.application)
+        except CommandFailed as failed:
+            ended = _find_ended(rest, args)
+            if ended is None:
+                raise failed from None
+            return format_json(ended) if args.json else draw_facts(screen, _list_ended_facts(ended))
+        application = answer.decode(dict[str, object])
+        if args.json:
+            return format_json(application, is_line=args.watch is not None)
+        return _draw_application(screen, rest, partition, application, is_whole=args.all)
+
+    return repeat(args, draw)
+
+
+def _draw_application(screen: Screen, rest: Rest, partition: str, application: Row, *, is_whole: bool) -> list[str]:
+    lines = draw_facts(screen, _list_facts(application, partition))
+    keys = {"used": "usedResource", "most used": "maxUsedResource", "pending": "pendingResource"}
+    lines += ["", *draw_amounts(screen, [(name, as_amount(application.get(key))) for name, key in keys.items()])]
+    name = as_text(application.get("applicationID"))
+    asks = Rows([])
+    if application.get("requests"):
+        asks = read_table(rest, "asks", [partition], {"application": name}, Wanted())
+    allocations = Rows.of(application.get("allocations"))
+    if not is_whole:
+        allocations.rows = allocations.rows[:ALLOCATIONS_SHOWN]
+    lines += draw_section(screen, "Task groups", _TASK_GROUPS, Rows.of(application.get("placeholderData")))
+    lines += draw_section(screen, "Pending asks", _ASKS, asks)
+    lines += draw_section(screen, "Allocations", _ALLOCATIONS, allocations)
+    lines += _draw_states(screen, application)
+    return lines + (_hint_at(screen, f"app {name}") if asks.rows else [])
+
+
+def _hint_at(screen: Screen, what: str) -> list[str]:
+    """Return the lines for a terminal that name the command for the next question."""
+    text = f"`{PROGRAM} explain {what}` shows why it waits, and what would let it run"
+    return ["", screen.paint(clean(text), QUIET)] if screen.is_terminal else []
+
+
+def _list_facts(application: Row, partition: str) -> list[tuple[str, Text]]:
+    now_ns = time.time_ns()
+    submitted = int(as_number(application.get("submissionTime")) or 0)
+    asks, allocations = application.get("requests"), application.get("allocations")
+    return [
+        ("application", as_text(application.get("applicationID"))),
+        ("partition", partition),
+        ("state", color_state(as_text(application.get("applicationState")))),
+        ("queue", as_text(application.get("queueName"))),
+        ("user", as_text(application.get("user"))),
+        ("groups", ", ".join(as_list(application.get("groups")))),
+        ("submitted", f"{format_ago(submitted, now_ns)} ({format_time(submitted)})" if submitted else ""),
+        ("asks", f"{len(as_list(asks))} pending"),
+        ("allocations", f"{len(as_list(allocations))}"),
+        ("reserved", ", ".join(as_list(application.get("reservations")))),
+        ("back-off until", as_text(application.get("backoffDeadline"))),
+        ("rejected", as_text(application.get("rejectedMessage"))),
+    ]
+
+
+def _draw_states(screen: Screen, application: Row) -> list[str]:
+    """Return the states that it entered, each with the time it stayed there."""
+    log = Rows.of(application.get("stateLog")).rows
+    if not log:
+        return []
+    lines = draw_heading(screen, "States")
+    for entry, following in zip(log, [*log[1:], None], strict=True):
+        at = int(as_number(entry.get("time")) or 0)
+        stay = ""
+        if following is not None:
+            stay = f"for {format_seconds((int(as_number(following.get('time')) or 0) - at) / 1e9)}"
+        lines += [f"{format_time(at)}  {as_text(entry.get('applicationState')).lower():<11}  {stay}".rstrip()]
+    return lines
+
+
+def _find_ended(rest: Rest, args: argparse.Namespace) -> Row | None:
+    """Return the row of an application that has ended, or was rejected."""
+    filters = {"text": args.application, "state": "ended"}
+    try:
+        found = read_table(rest, "applications", choose_partitions(rest, args), filters, Wanted())
+    except CommandFailed:
+        return None
+    return next((row for row in found.rows if row.get("application") == args.application), None)
+
+
+def _list_ended_facts(row: Row) -> list[tuple[str, Text]]:
+    times = {name: int(as_number(row.get(name)) or 0) for name in ("submitted", "started", "finished")}
+    return [
+        ("application", as_text(row.get("application"))),
+        ("partition", as_text(row.get("partition"))),
+        ("state", color_state(as_text(row.get("state")))),
+        ("queue", as_text(row.get("queue"))),
+        ("user", as_text(row.get("user"))),
+        ("groups", ", ".join(as_list(row.get("groups")))),
+        *((name, format_time(at) if at else "") for name, at in times.items()),
+        ("message", as_text(row.get("message"))),
+    ]
+
+
+# kill and move --------------------------------------------------------------------------------------------------------
+
+LIST_COMMANDS: Final = {"queue": "queue list", "application": "app list"}
+"""First word of a 404 message, which names the kind of thing that is missing, to the command that lists that kind."""
+
+
+def _add_kill(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("application", metavar="APP", help="the application")
+    add_partition(parser, default="the one that has the application")
+    add_rest(parser)
+
+
+def _add_move(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("application", metavar="APP", help="the application")
+    parser.add_argument("queue", metavar="QUEUE", help="full path of an existing leaf queue: root.research")
+    add_partition(parser, default="the one that has the application")
+    add_rest(parser)
+
+
+def _change(args: argparse.Namespace) -> int:
+    from yunishard.common.rest.records import KilledView, MovedView  # imported here, as a list needs neither
+
+    rest = Rest.from_arguments(args)
+    partition = args.partition or _find_partition(rest, args.application)
+    query = {"queue": args.queue} if args.action == "move" else {}
+    with hint_if_missing(lambda message: _find_hint(rest, args, partition, message)):
+        answer = rest.in_partition(partition, "application", args.application, args.action, query=query)
+    if args.json:
+        return answer.print()
+    is_move = args.action == "move"
+    outcome = f"is in {answer.decode(MovedView).queue}" if is_move else f"is {answer.decode(KilledView).state}"
+    write(f"{args.application} in partition {partition} {outcome}")
+    return 0
+
+
+def _find_hint(rest: Rest, args: argparse.Namespace, partition: str, message: str) -> str:
+    kind = message.partition(" ")[0].lower()
+    if kind not in LIST_COMMANDS:
+        return ""
+    near = suggest_name(rest, [partition], kind, args.queue if kind == "queue" else args.application)
+    return near or f": `yunishard {LIST_COMMANDS[kind]}` shows those there are"
+
+
+def _find_partition(rest: Rest, application: str) -> str:
+    """Return the only partition that has the application; the only one of the system without a request for it."""
+    partitions = rest.partitions()
+    if len(partitions) == 1:
+        return partitions[0]
+    return find_only(rest, partitions, "application", application, adjective="active")[0]
+
+
+APP_ACTIONS: Final[dict[str, Action]] = {
+    "list": Action("list the applications that have not ended, or others", _add_list, _list),
+    "show": Action("show an application: amounts, pending asks, allocations, states", _add_show, _show),
+    "kill": Action("fail the application and release everything it has", _add_kill, _change),
+    "move": Action("move the application to another queue; it continues to run", _add_move, _change),
+}
+
+
+# yunishard ask --------------------------------------------------------------------------------------------------------
+
+_LOG: Final = (
+    Column("lastOccurrence", AGE, "LAST"),
+    Column("count", NUMBER, "TIMES"),
+    Column("message", heading="REASON"),
+)
+
+
+def add_ask_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `yunishard ask`."""
+    add_action_table(parser, ASK_ACTIONS)
+
+
+def run_ask(args: argparse.Namespace) -> int:
+    """Show a pending ask with the reasons of earlier attempts to place it. Of several
+    equal asks, only the first one is found without --app.
+
+    examples:
+      yunishard ask list                       pending asks, equal ones in one row
+      yunishard ask list --queue root.research --sort -count
+      yunishard ask show task-7 --app spark-17
+
+    exit codes:
+      0  done
+      1  refused, with the reason, or the ask does not exist
+      2  wrong usage, or the system does not answer
+    """
+    return ASK_ACTIONS[args.action].run(args)
+
+
+ASKS: Final = (
+    *_ASKS[:1],
+    Column("application"),
+    Column("queue"),
+    Column("user"),
+    *_ASKS[1:-1],
+    Column("message", heading="LAST ATTEMPT", is_wide=True),
+    Column("requiredNode", heading="REQUIRED-NODE", is_wide=True),
+    Column("placeholder", FLAG, is_wide=True),
+    Column("taskGroup", heading="TASK-GROUP", is_wide=True),
+)
+
+
+def _add_ask_list(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("text", metavar="TEXT", nargs="?", default="", help="only keys that contain this text")
+    parser.add_argument("--app", metavar="APP", default="", help="only of this application")
+    parser.add_argument("--queue", metavar="QUEUE", default="", help="only in this queue and in those below it")
+    parser.add_argument("--user", metavar="USER", default="", help="only of this user")
+    add_partition(parser)
+    add_list_options(parser, ASKS)
+    add_rest(parser)
+
+
+def _list_asks(args: argparse.Namespace) -> int:
+    filters = {
+        "text": args.text,
+        "application": args.app,
+        "queue": args.queue,
+        "subtree": "true" if args.queue else "",
+        "user": args.user,
+    }
+    return show_table(args, "asks", ASKS, filters)
+
+
+def _add_ask_show(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("ask", metavar="ASK", help="the key of the ask")
+    parser.add_argument("--app", metavar="APP", default="", help="its application (default: the one that has it)")
+    add_partition(parser, default="the one that has the ask")
+    add_watch(parser)
+    add_rest(parser)
+
+
+def _show_ask(args: argparse.Namespace) -> int:
+    rest = Rest.from_arguments(args)
+
+    def draw(screen: Screen) -> list[str]:
+        partition, application, ask, is_pending = _find_ask(rest, args)
+        if args.json:
+            return format_json(ask, is_line=args.watch is not None)
+        lines = draw_facts(screen, _list_ask_facts(ask, application, partition, is_pending=is_pending))
+        lines += draw_section(screen, "Attempts to place it", _LOG, Rows.of(ask.get("allocationLog")))
+        name = f"ask {args.ask} --app {as_text(application.get('applicationID'))}"
+        return lines + (_hint_at(screen, name) if is_pending else [])
+
+    return repeat(args, draw)
+
+
+def _find_ask(rest: Rest, args: argparse.Namespace) -> tuple[str, Row, Row, bool]:
+    """Return the partition, the application, the ask or the allocation it became, and whether it is pending."""
+    name = args.app or _find_application_of(rest, args)
+    lookup = argparse.Namespace(partition=args.partition)
+    partition, answer = find_object(rest, lookup, "application", name)
+    application = answer.decode(dict[str, object])
+    for key, is_pending in (("requests", True), ("allocations", False)):
+        for one in Rows.of(application.get(key)).rows:
+            if one.get("allocationKey") == args.ask:
+                return partition, application, one, is_pending
+    raise CommandFailed(f"application {name} has no ask {args.ask}; `yunishard app show {name}` lists them")
+
+
+def _find_application_of(rest: Rest, args: argparse.Namespace) -> str:
+    """Return the application with an ask of this key, from the first asks of all ask groups."""
+    found = read_table(rest, "asks", choose_partitions(rest, args), {"text": args.ask}, Wanted())
+    names = {as_text(row.get("application")) for row in found.rows if row.get("key") == args.ask}
+    if len(names) > 1:
+        raise CommandFailed(
+            f"several applications have an ask {args.ask}, name one with --app: {', '.join(sorted(names))}"
+        )
+    if not names:
+        raise CommandFailed(f"no ask {args.ask} is the first of its kind: name its application with --app")
+    return names.pop()
+
+
+def _list_ask_facts(ask: Row, application: Row, partition: str, *, is_pending: bool) -> list[tuple[str, Text]]:
+    asked = int(as_number(ask.get("requestTime")) or 0)
+    return [
+        ("ask", as_text(ask.get("allocationKey"))),
+        ("application", as_text(application.get("applicationID"))),
+        ("queue", as_text(application.get("queueName"))),
+        ("user", as_text(application.get("user"))),
+        ("partition", partition),
+        ("state", "pending" if is_pending else color_state("running")),
+        ("node", as_text(ask.get("nodeId"))),
+        ("resource", format_resources(as_amount(ask.get("resource")))),
+        ("priority", as_text(ask.get("priority"))),
+        ("requested", f"{format_ago(asked, time.time_ns())} ({format_time(asked)})" if asked else UNKNOWN),
+        ("required node", as_text(ask.get("requiredNodeId"))),
+        ("task group", as_text(ask.get("taskGroupName"))),
+        ("placeholder", "yes" if ask.get("placeholder") else ""),
+        ("attempted", "" if not is_pending else "yes" if ask.get("schedulingAttempted") else "not yet"),
+        ("preemption", "triggered" if ask.get("triggeredPreemption") else ""),
+    ]
+
+
+ASK_ACTIONS: Final[dict[str, Action]] = {
+    "list": Action("list the pending asks, equal ones of an application in one row", _add_ask_list, _list_asks),
+    "show": Action("show an ask, with the reasons of earlier attempts to place it", _add_ask_show, _show_ask),
+}

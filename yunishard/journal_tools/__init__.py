@@ -1,0 +1,1 @@
+"""The command `yunishard journal`: what operators read from a journal, replay and export."""

@@ -1,0 +1,1 @@
+"""The SDK: what a resource manager imports."""

@@ -1,0 +1,1 @@
+"""Programs that play resource managers and clusters: the fake RM, the replay of logs, and the simulator."""
