@@ -398,7 +398,7 @@ def ask_for_verdicts(state: PartitionState, *, has_decided: bool) -> None:
             rm_messages.PreemptionPredicatesArgs(
                 allocation_key=key, node_id=node, preempt_allocation_keys=list(victims), start_index=start
             )
-            for key, node, victims, start in question.removals
+            for key, node, victims, start, _ in question.removals
         ]
         deadline_ms = int(DEADLINE_S * 1000)
         state.emit(

@@ -300,7 +300,7 @@ class Plain:
     def small_ones(self, missing: Resources, candidates: list[Allocation], gone: list[Allocation]) -> list[Allocation]:
         """Those that are not too large, until nothing is missing; nobody if all are not enough."""
         taken: list[Allocation] = []
-        self.take(missing, candidates, taken, self.without(gone))
+        self.take(missing, candidates, taken, gone)
         return taken if self.frees(taken, missing) else []
 
     def without(self, gone: list[Allocation]) -> dict[str, Snapshot]:
@@ -310,26 +310,27 @@ class Plain:
         return queues
 
     def take(
-        self, missing: Resources, candidates: list[Allocation], taken: list[Allocation], queues: dict[str, Snapshot]
+        self, missing: Resources, candidates: list[Allocation], taken: list[Allocation], gone: list[Allocation]
     ) -> list[Allocation]:
         """Add to those that are taken, and return those that are too large at their turn."""
         large: list[Allocation] = []
         for v in candidates:
-            if not self.helps(v, missing, taken, queues):
+            if not self.helps(v, missing, taken, gone):
                 continue
-            queues[self.path_of(v)].change(v.resources, -1)
+            queues = self.without([*gone, *taken, v])
+            for one in taken:
+                queues[self.leaf.path].change(one.resources, +1)
             room = remaining(queues[self.leaf.path])
             if room is None or not fit_actual(room, {t: v.resources[t] for t in missing if v.resources.get(t)}):
-                queues[self.path_of(v)].change(v.resources, +1)
                 large.append(v)
             else:
-                queues[self.leaf.path].change(v.resources, +1)
                 taken.append(v)
         return large
 
-    def helps(self, v: Allocation, missing: Resources, taken: list[Allocation], queues: dict[str, Snapshot]) -> bool:
-        """Whether it has what is missing still, and its queue more than its guarantee."""
-        r, total = remaining(queues[self.path_of(v)]), total_of(one.resources for one in taken)
+    def helps(self, v: Allocation, missing: Resources, taken: list[Allocation], gone: list[Allocation]) -> bool:
+        """Whether it has what is missing still, and its queue more than its guarantee once the others have left."""
+        r = remaining(self.without([*gone, *taken])[self.path_of(v)])
+        total = total_of(one.resources for one in taken)
         still = [t for t, n in missing.items() if total.get(t, 0) < n]
         return (r is None or self.over(r)) and any(v.resources.get(t, 0) for t in still)
 
@@ -337,16 +338,13 @@ class Plain:
         """Those that are too large as well, of each sort behind the others of it; then without those that are not
         needed any more. Or one that is enough alone, if that is better. Nobody if small ones are no worse.
         """
-        small, queues, taken = self.small_ones(missing, candidates, gone), self.without(gone), list[Allocation]()
+        small, taken = self.small_ones(missing, candidates, gone), list[Allocation]()
         for sort in ((False, False), (False, True), (True, False), (True, True)):
-            large = self.take(missing, [v for v in candidates if self.reluctance([v]) == sort], taken, queues)
+            large = self.take(missing, [v for v in candidates if self.reluctance([v]) == sort], taken, gone)
             for v in sorted(large, key=lambda v: self.rate([v], missing)):
-                if self.helps(v, missing, taken, queues):
-                    queues[self.path_of(v)].change(v.resources, -1)
-                    queues[self.leaf.path].change(v.resources, +1)
+                if self.helps(v, missing, taken, gone):
                     taken.append(v)
-        start = self.without(gone)
-        choices = [[v] for v in candidates if self.frees([v], missing) and self.helps(v, missing, [], start)]
+        choices = [[v] for v in candidates if self.frees([v], missing) and self.helps(v, missing, [], gone)]
         if self.frees(taken, missing):
             for v in list(taken):
                 if self.frees([one for one in taken if one is not v], missing):
@@ -443,7 +441,7 @@ class Plain:
                     index = answer
                 if index >= 0 or self.admits(self.ask, node):
                     score = self.score(index, on[name])
-                    if best is None or score < best[0]:
+                    if best is None or (score, name) < (best[0], best[1].node_id):
                         best = (score, node, results[: index + 1])
             if best is not None and best[0] < 2**32:
                 break
@@ -517,6 +515,7 @@ class Plain:
                 continue
             before = remaining(ask_queue)
             if before is None or not fit_actual(before, v.resources):
+                queue.change(v.resources, +1)
                 break
             ask_queue.change(v.resources, +1)
             if same(before, remaining(ask_queue)):

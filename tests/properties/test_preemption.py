@@ -180,7 +180,7 @@ def plan_with(trial: Trial, ask: Allocation, manager: Manager, *, tried: bool) -
         asked = verdicts.next_question(trial.now)
         assert asked is not None
         answers: dict[tuple[str, str], tuple[str, int]] = {}
-        for key, node, victims, start in asked[0].removals:
+        for key, node, victims, start, _ in asked[0].removals:
             found = manager(key, node, list(victims), start)
             answers[key, node] = (found, -1) if isinstance(found, str) else ("", found)
         pairs = {pair: "" if int(pair.node_id[1:]) % 2 else "odd ones only" for pair in asked[0].pairs}
@@ -236,7 +236,7 @@ def test_a_guarantee_is_reclaimed_if_one_candidate_or_the_first_few_are_enough()
                 here = [one for one in candidates if one.node_id == node.node_id]
                 missing = plain.shortfall(node.available)
                 small = plain.small_ones(missing, here, [])
-                exceeding = [one for one in here if plain.helps(one, missing, [], plain.start)]
+                exceeding = [one for one in here if plain.helps(one, missing, [], [])]
                 alone = any(could_run_without(plain, node, [one]) for one in exceeding)
                 if not fit(node.available, plain.wanted) and (alone or could_run_without(plain, node, small)):
                     found = plan_for(trial, ask, tried=True)

@@ -80,13 +80,25 @@ class Pair(NamedTuple):
 
 class Removal(NamedTuple):
     """An ask, a node, and the allocations there that would be preempted for the ask, in this order. Those up to the
-    index `start` have to go in any case, so that there is room.
+    index `start` have to go in any case, so that there is room. A search may need verdicts about two for each node.
     """
 
     key: str
     node_id: str
     victims: tuple[str, ...]
     start: int
+    are_larger: bool = False
+    """Whether victims may be larger than what remains of the guarantee."""
+
+
+Place = tuple[str, type[Pair] | type[Removal], bool]
+"""A node, and `allocate` of a pair or `are_larger` of a removal. Only the verdict about the latest removal counts."""
+
+
+def _place_of(about: Pair | Removal) -> Place:
+    if isinstance(about, Pair):
+        return about.node_id, Pair, about.allocate
+    return about.node_id, Removal, about.are_larger
 
 
 class Stamp(NamedTuple):
@@ -126,8 +138,8 @@ class Verdicts:
     """Verdicts and questions of one RM. Methods that return keys return the asks that are worth another attempt."""
 
     def __init__(self) -> None:
-        self.known: dict[str, dict[tuple[str, bool | None], Verdict]] = {}
-        """By the key of the ask, then by node and `allocate`; None for the latest removal."""
+        self.known: dict[str, dict[Place, Verdict]] = {}
+        """By the key of the ask, then by what they are about."""
         self.requested: dict[str, dict[Pair, Stamp]] = {}
         """By the key of the ask."""
         self.removals: dict[str, dict[str, tuple[Removal, Stamp]]] = {}
@@ -183,7 +195,7 @@ class Verdicts:
 
     def refusal(self, key: str, node: "Node", *, allocate: bool) -> str | None:
         """Return why the ask may not run on the node: empty if it may, None if there is no verdict."""
-        verdict = self.known.get(key, {}).get((node.node_id, allocate))
+        verdict = self.known.get(key, {}).get((node.node_id, Pair, allocate))
         if verdict is None:
             return None
         stamp = verdict.stamp
@@ -243,7 +255,7 @@ class Verdicts:
 
     def find_removal(self, removal: Removal, node: "Node") -> Verdict | None:
         """Return the verdict about a removal, if there is one that holds."""
-        verdict = self.known.get(removal.key, {}).get((removal.node_id, None))
+        verdict = self.known.get(removal.key, {}).get(_place_of(removal))
         if verdict is None or verdict.stamp is None:  # a silent RM refuses the node, whatever the victims are
             return verdict
         is_current = verdict.stamp.node is node and self._is_current(verdict.stamp)
@@ -334,7 +346,8 @@ class Verdicts:
             self.unanswered += 1
             unknown: dict[Pair | Removal, Verdict] = {pair: Verdict(NO_ANSWER, None, 0) for pair in question.pairs}
             for removal in question.removals:
-                unknown[removal] = Verdict(NO_ANSWER, None, 0, removal)
+                for are_larger in (False, True):
+                    unknown[removal._replace(are_larger=are_larger)] = Verdict(NO_ANSWER, None, 0, removal)
             retried |= self._learn(unknown, now + pause)
         while self.expiries and self.expiries[0][0] <= now:
             _, number, keys = heapq.heappop(self.expiries)
@@ -369,8 +382,7 @@ class Verdicts:
         """Store verdicts until this time, as those of one round; return the keys of their asks."""
         self.numbers += 1
         for about, verdict in verdicts.items():
-            place = about.node_id, about.allocate if isinstance(about, Pair) else None
-            self.known.setdefault(about.key, {})[place] = verdict._replace(round=self.numbers)
+            self.known.setdefault(about.key, {})[_place_of(about)] = verdict._replace(round=self.numbers)
         keys = dict.fromkeys(about.key for about in verdicts)
         for key in keys:
             self.searching.pop(key, None)

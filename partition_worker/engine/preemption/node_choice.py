@@ -20,12 +20,13 @@ once.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import Final, NamedTuple
 
 from yunishard.common.messages.kinds import Resources
-from yunishard.common.resources import drop_zeros
+from yunishard.common.resources import add_to, drop_zeros
 from yunishard.partition_worker.engine.allocation import Allocation, amounts_of
 from yunishard.partition_worker.engine.nodes.node_index import Node, Reservation
 from yunishard.partition_worker.engine.nodes.nodes import Nodes
@@ -166,37 +167,36 @@ def _find_prospects(
 
 def pick_victims(missing: Resources, candidates: Sequence[Candidate]) -> list[Candidate]:
     """Return the first candidates that free what is missing and are not too large; none if all are not enough."""
-    left, victims = dict(missing), list[Candidate]()
-    _pick(missing, candidates, left, victims)
-    _undo(victims)
-    return [] if left else victims
+    picked = _Picked(missing, dict(missing))
+    picked.pick(candidates)
+    picked.undo()
+    return [] if picked.left else picked.victims
 
 
 def pick_larger_victims(missing: Resources, candidates: Sequence[Candidate], wanted: Resources) -> list[Candidate]:
     """Return as few and small candidates as free what is missing if those that are too large may be chosen as well;
     none if all are not enough, or if those of `pick_victims` are no more reluctant.
     """
-    small, left, victims = pick_victims(missing, candidates), dict(missing), list[Candidate]()
+    small, picked = pick_victims(missing, candidates), _Picked(missing, dict(missing))
     grades: dict[tuple[bool, bool], list[Candidate]] = {}
     for candidate in candidates:  # which come in the order of their grades
         one, _ = candidate
         grades.setdefault((not one.may_be_victim, one.originator), []).append(candidate)
     for grade in grades.values():
-        too_large = _pick(missing, grade, left, victims)
+        too_large = picked.pick(grade)
         too_large.sort(key=lambda candidate: _size([candidate], missing, wanted))
         for candidate in too_large:
-            if _helps(candidate, left):
-                _take(candidate, left)
-                victims.append(candidate)
-    _undo(victims)
+            if picked.is_helped_by(candidate):
+                picked.add(candidate)
+    picked.undo()
     choices: list[list[Candidate]] = []
     for grade in grades.values():  # one alone, as the first ones may keep a larger one from leaving
         alone = [candidate for candidate in grade if _frees([candidate], missing) and candidate[1].may_leave()]
         if alone:
             choices.append([min(alone, key=lambda candidate: _size([candidate], missing, wanted))])
             break
-    if not left:
-        choices.append(_drop_needless(victims, missing))
+    if not picked.left:
+        choices.append(_drop_needless(picked.victims, missing))
     best = min(choices, key=lambda choice: _larger_key(choice, missing, wanted), default=[])
     return best if best and (not small or reluctance_of(best) < reluctance_of(small)) else []
 
@@ -215,49 +215,60 @@ def _frees(victims: list[Candidate], missing: Resources) -> bool:
     return all(sum([one.resources.get(kind, 0) for one, _ in victims]) >= amount for kind, amount in missing.items())
 
 
-def _pick(
-    missing: Resources, candidates: Sequence[Candidate], left: Resources, victims: list[Candidate]
-) -> list[Candidate]:
-    """Choose the first candidates that are not too large, until nothing is left to free. Return those that are too
-    large at their turn. The chosen ones have moved.
+@dataclass(slots=True)
+class _Picked:
+    """Victims that are chosen one after the other. They leave their queues, which have to exceed their guarantees then,
+    and count for the queue of the ask, whose guarantee limits how large they are.
     """
-    too_large: list[Candidate] = []
-    for candidate in candidates:
-        if not left:
-            break
-        if not _helps(candidate, left):
-            continue
-        if _is_too_large(candidate, missing):
-            too_large.append(candidate)
-        else:
-            _take(candidate, left)
-            victims.append(candidate)
-    return too_large
+
+    missing: Resources
+    left: Resources
+    """The rest of it, which the victims do not free."""
+    charged: Resources = field(default_factory=dict)
+    """The sum of the victims."""
+    victims: list[Candidate] = field(default_factory=list)
+
+    def pick(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Choose the first candidates that are not too large, until nothing is left to free. Return those that are too
+        large at their turn.
+        """
+        too_large: list[Candidate] = []
+        for candidate in candidates:
+            if not self.left:
+                break
+            if not self.is_helped_by(candidate):
+                continue
+            if _is_too_large(candidate, self.missing, self.charged):
+                too_large.append(candidate)
+            else:
+                self.add(candidate)
+        return too_large
+
+    def is_helped_by(self, candidate: Candidate) -> bool:
+        """Whether a candidate may leave, and frees anything that is left to free."""
+        one, giver = candidate
+        return any(one.resources.get(kind) for kind in self.left) and giver.may_leave()
+
+    def add(self, candidate: Candidate) -> None:
+        """Choose a candidate, and subtract what it frees from what is left to free."""
+        one, giver = candidate
+        for kind in [kind for kind in self.left if one.resources.get(kind)]:
+            self.left[kind] -= one.resources[kind]
+            if self.left[kind] <= 0:
+                del self.left[kind]
+        giver.leave(one.shape.amounts)
+        add_to(self.charged, one.resources)
+        self.victims.append(candidate)
+
+    def undo(self) -> None:
+        """End the trial."""
+        for one, giver in self.victims:
+            giver.leave(one.shape.amounts, -1)
 
 
-def _helps(candidate: Candidate, left: Resources) -> bool:
+def _is_too_large(candidate: Candidate, missing: Resources, charged: Resources) -> bool:
     one, giver = candidate
-    return any(one.resources.get(kind) for kind in left) and giver.may_leave()
-
-
-def _is_too_large(candidate: Candidate, missing: Resources) -> bool:
-    one, giver = candidate
-    return not giver.may_enter([(kind, one.resources[kind]) for kind in missing if one.resources.get(kind)])
-
-
-def _take(candidate: Candidate, left: Resources) -> None:
-    """Choose a candidate, and subtract what it frees from what is left to free."""
-    one, giver = candidate
-    for kind in [kind for kind in left if one.resources.get(kind)]:
-        left[kind] -= one.resources[kind]
-        if left[kind] <= 0:
-            del left[kind]
-    giver.move(one.shape.amounts)
-
-
-def _undo(victims: list[Candidate]) -> None:
-    for one, giver in victims:
-        giver.move(one.shape.amounts, -1)
+    return not giver.may_enter([(kind, one.resources[kind]) for kind in missing if one.resources.get(kind)], charged)
 
 
 def reluctance_of(victims: Iterable[Candidate]) -> tuple[bool, bool]:
@@ -414,21 +425,15 @@ def _further_on_node(victims: list[Candidate], there: list[Candidate], missing: 
     """
     chosen = {one.key for one, _ in victims}
     others: list[Candidate] = []
-    moved: list[Candidate] = []
+    further: list[Candidate] = []
+    charged: Resources = {}
     for candidate in there:
         one, giver = candidate
-        if not giver.may_leave() or _is_too_large(candidate, missing):
-            continue
         if one.key in chosen:
-            giver.move(one.shape.amounts)
-            moved.append(candidate)
-        else:
+            giver.leave(one.shape.amounts)
+            add_to(charged, one.resources)
+        elif giver.may_leave() and not _is_too_large(candidate, missing, charged):
             others.append(candidate)
-    for one, giver in moved:
-        giver.move(one.shape.amounts, -1)
-    further: list[Candidate] = []
-    for one, giver in victims:
-        giver.leave(one.shape.amounts)
     for candidate in others:
         one, giver = candidate
         if giver.may_leave():
@@ -462,4 +467,4 @@ def _request_verdict(predicates: Predicates, ask: Allocation, option: _Option) -
 
 def _removal_of(ask: Allocation, option: _Option) -> Removal:
     victims = tuple([one.key for one, _ in option.candidates])
-    return Removal(ask.key, option.node.node_id, victims, option.needed - 1)
+    return Removal(ask.key, option.node.node_id, victims, option.needed - 1, are_larger=option.rank >= 0)

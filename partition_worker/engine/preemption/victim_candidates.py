@@ -31,6 +31,8 @@ Bounds = dict[str, tuple[Level, ...]]
 NO_GUARANTEE_LEVEL: Final[tuple[Level, str]] = ({"": -1}, "")
 """The level, and type, of a queue without guarantee: it always has more than its guarantee."""
 
+NOTHING: Final[Resources] = {}
+
 
 @dataclass(slots=True, eq=False)
 class GuaranteeShare:
@@ -131,18 +133,20 @@ class Giver:
                 return True
         return False
 
-    def may_enter(self, amounts: Iterable[tuple[str, int]]) -> bool:
+    def may_enter(self, amounts: Iterable[tuple[str, int]], charged: Resources = NOTHING) -> bool:
         """Whether the remaining amount of the taker, once these amounts have left, covers them, of the types that are
-        guaranteed. At levels above both it does unless they are exceeded already. If not, they are too large.
+        guaranteed. At levels above both it does unless they are exceeded already. If not, they are too large. `charged`
+        is what the taker is to use of the amounts that have left before.
         """
         apart, shared = self._apart, self._shared
         for kind, amount in amounts:
+            used = charged.get(kind, 0)
             for level in apart.get(kind, ()):
-                if level[kind] < amount:
+                if level[kind] - used < amount:
                     return False
             if shared:
                 for level in shared.get(kind, ()):
-                    if level[kind] < 0:
+                    if level[kind] < used:
                         return False
         return True
 

@@ -19,9 +19,9 @@ last victim of a queue may leave it below its guarantee, because the queue is ch
 differences: the collection on a node ends when all types that are missing there are covered, not one of them
 twice; and the preemption cooldown protects queues that took from the queue of the ask (`preemption_log.py`).
 
-YuniKorn goes through the candidates of a node a second time without charging the queue of the ask. The result is the
-same, so this module does it once: guarantees that bind only their own queue are charged as before, and one that binds
-both queues is not exceeded, or no candidate could have been chosen.
+YuniKorn goes through the candidates of a node a second time without charging the queue of the ask. This module goes
+through them once, and charges that queue only where the size of a candidate counts: its own queue has to exceed the
+guarantees once the victims before it have left.
 
 Victims for a required node (daemon sets) are chosen at the end of this file: only that node counts. Guarantees, queues,
 fences and disabled preemption protect no allocation there. Such an ask is never a victim itself, so no preemption

@@ -156,3 +156,18 @@ def test_the_candidates_of_a_node_are_bounded() -> None:
     one.does(asks("owner o1 memory=4 preemptor")).waits(30.1)
     [asked] = one.asked[-1].preemptions
     assert (len(asked.preempt_allocation_keys), asked.start_index) == (VICTIMS_MAX, 3)
+
+
+def test_the_rm_is_asked_once_about_few_reluctant_victims_and_once_about_larger_ones_on_a_node() -> None:
+    """Both verdicts are needed for the choice, as an RM may refuse the larger ones."""
+    for refusals, gone in (((), ["k1"]), (("o1 on n1: no",), ["k2", "k3"])):
+        one = Trial("root.owner guaranteed=memory:4; root.borrower")
+        one.does(nodes("n1 memory=9"), apps("owner root.owner", "b root.borrower"))
+        one.does(asks("b k1 memory=5 victim on=n1", "b k2 memory=2 victim on=n1", "b k3 memory=2 on=n1"))
+        one.partition.nodes.predicates.asks_manager = one.partition.nodes.predicates.asks_about_victims = True
+        one.does(asks("owner o1 memory=4 preemptor"))
+        one.told()
+        one.waits(30.1)
+        assert lines(one) == ["may o1 run on n1 without k2 k3 from 1?"]
+        assert lines(one.answers().waits(0)) == ["may o1 run on n1 without k1 from 0?"]
+        assert lines(one.answers(*refusals).waits(0)) == [f"{key} released" for key in gone]

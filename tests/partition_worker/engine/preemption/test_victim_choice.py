@@ -141,6 +141,15 @@ def test_an_ask_that_is_not_within_its_guarantee_takes_none_that_are_larger() ->
     assert victims(cluster(queues.replace("memory:4", "memory:5"), "n1 memory=10", *running), "root.p.q.b ask memory=2")
 
 
+def test_a_candidate_stays_if_its_queue_is_within_a_guarantee_of_both_queues_once_others_have_left() -> None:
+    """The guarantee is of memory, of which r2 frees the excess; both are needed, for their gpu."""
+    queues = "root.p guaranteed=memory:4; root.p.a; root.p.b"
+    running = ["n1 memory=8 gpu=2", "root.p.a r1 n1 gpu=1", "root.p.a r2 n1 memory=5 gpu=1"]
+    assert plan(cluster(queues, *running), "root.p.b ask memory=1 gpu=2") == NO_HELP
+    running[2:] = ["root.p.a r2 n1 memory=2 gpu=1", "root.p.a r3 n1 memory=5"]
+    assert victims(cluster(queues, *running), "root.p.b ask memory=1 gpu=2") == ["r2", "r1"]
+
+
 FULL_PARENT = "root.p max=memory:20; root.p.a; root.p.b guaranteed=memory:8"
 
 
