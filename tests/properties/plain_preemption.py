@@ -219,18 +219,29 @@ class Plain:
             return NO_GUARANTEE
         rest = remaining(self.start[self.leaf.path])
         within = rest is not None and fit_actual(rest, self.wanted)
+        failed: list[Node] = []
+        reason = NO_HELP
         for usable in self.usable_nodes():
-            small = chosen = self.choose_node(all_of_them, usable)
-            if within and (small is None or any(self.reluctance(small[1]))):
-                larger = self.choose_larger(all_of_them, usable, small)
-                if larger is not None:
-                    small, chosen = None, larger
-            if chosen is not None:
-                break
+            while len(failed) < 10:
+                rest_of_them = [node for node in usable if node not in failed]
+                small = chosen = self.choose_node(all_of_them, rest_of_them)
+                if within and (small is None or any(self.reluctance(small[1]))):
+                    larger = self.choose_larger(all_of_them, rest_of_them, small)
+                    if larger is not None:
+                        small, chosen = None, larger
+                if chosen is None:
+                    break
+                plan = self.plan_on(*chosen, all_of_them, within=within, is_small=small is not None)
+                if not (isinstance(plan, str) and within and chosen[1]):
+                    return plan
+                failed.append(chosen[0])
+                reason = plan
             self.nodes_tried = False  # not those that are reserved
-        if chosen is None:
-            return NO_HELP
-        node, victims = chosen
+        return reason
+
+    def plan_on(
+        self, node: Node, victims: list[Allocation], all_of_them: list[Allocation], *, within: bool, is_small: bool
+    ) -> tuple[str, list[str], list[str]] | str:
         cancelled = [key for key in node.reservations if key != self.ask.key]
         if cancelled and not victims and self.lacking([]) is None:
             return node.node_id, [], cancelled
@@ -240,7 +251,7 @@ class Plain:
         few = self.with_room_in_queues(victims, all_of_them, within=within)
         if not few:
             return TOO_LITTLE if victims else NO_HELP
-        whole = self.for_the_whole_ask(node, victims, extra) if small else None
+        whole = self.for_the_whole_ask(node, victims, extra) if is_small else None
         final = whole if whole and self.lacking(whole) is None else few
         return node.node_id, [v.key for v in final], cancelled
 

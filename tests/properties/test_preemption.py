@@ -173,7 +173,7 @@ def some_manager(rng: random.Random) -> Manager:
 def plan_with(trial: Trial, ask: Allocation, manager: Manager, *, tried: bool) -> Preempt | str:
     """The plan, once the RM has answered all questions; it admits the ask to nodes with odd numbers."""
     verdicts, application = trial.partition.nodes.predicates.verdicts, trial.app(ask.application_id)
-    for _ in range(20):
+    for _ in range(50):  # ten nodes may be tried one after the other, with a few questions about each
         plan = victim_choice.plan_victims(trial.partition, application, ask, nodes_tried=tried)
         if plan != WAITING:
             return plan

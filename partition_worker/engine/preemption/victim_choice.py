@@ -11,7 +11,8 @@ Choice of the node and the victims, for an ask whose queue is below its guarante
        (`node_choice.py`); an RM may decide whether the ask would run there without them. No victim is larger than what
        remains of the guarantee, unless only such victims make room, or others that did not agree, and the ask is
        within its guarantee.
-    4. Further victims are added if the queues of the ask have no room without them, by the same rule.
+    4. Further victims are added if the queues of the ask have no room without them, by the same rule. If that is
+       impossible, and the ask is within its guarantee, step 3 is repeated without the node.
     5. Others are added as long as they fit the guarantee, if all together then cover the whole ask.
 
 Step 5 is YuniKorn's, which takes victims for the whole ask even if the node has some room, or else none at all. The
@@ -69,6 +70,11 @@ all asks wait for as long, or until the ask is placed: an RM that releases the v
 
 TRIED_MAX: Final = 1024
 """Failed ask shapes that a leaf stores, with the time; beyond it all are dropped."""
+
+NODES_MAX: Final = 10
+"""Nodes that an ask within its guarantee tries one after the other, if the victims on a node leave its queues without
+room and no others make up for that. Beyond it the search fails.
+"""
 
 ATTEMPTS_PER_LEAF: Final = 10
 """Attempts of the asks of one leaf to find victims in one cycle."""
@@ -216,17 +222,26 @@ def plan_victims(
         return NO_GUARANTEE
     search = _Search(state, application, ask, guarantees.taker, candidates, guarantees.taker.covers(wanted), limit)
     free, reserved = find_usable_nodes(state.nodes, leaf, ask, wanted)
-    choice = search.choose_node(free, nodes_tried=nodes_tried)
-    if choice is None and reserved:
-        choice = search.choose_node(reserved, nodes_tried=False)
-    if choice is None or isinstance(choice, str):
-        return choice or NO_HELP
-    node, there = choice
-    cancels = tuple([one for one in node.reservations.values() if one.ask is not ask])
-    if cancels and not there and search.has_queue_room():
-        return Preempt(application, ask, node, (), cancels)
-    victims = search.choose_victims(node, there)
-    return victims if isinstance(victims, str) else Preempt(application, ask, node, tuple(victims), cancels)
+    failure = NO_HELP
+    for _ in range(NODES_MAX):
+        choice = search.choose_node(free, nodes_tried=nodes_tried)
+        if choice is None and reserved:
+            choice = search.choose_node(reserved, nodes_tried=False)
+        if choice is None or isinstance(choice, str):
+            return choice or failure
+        node, there = choice
+        cancels = tuple([one for one in node.reservations.values() if one.ask is not ask])
+        if cancels and not there and search.has_queue_room():
+            return Preempt(application, ask, node, (), cancels)
+        victims = search.choose_victims(node, there)
+        if not isinstance(victims, str):
+            return Preempt(application, ask, node, tuple(victims), cancels)
+        failure = victims
+        if not (there and search.may_exceed):
+            break
+        for usable in (free, reserved):
+            usable.pop(node.node_id, None)
+    return failure
 
 
 def _is_guaranteed(taker: GuaranteeShare, wanted: Resources, candidates: list[Candidate]) -> bool:
@@ -276,6 +291,7 @@ class _Search:
         nodes, ask, candidates, limit = self.state.nodes, self.ask, self.candidates, self.limit
         predicates, constraint, wanted = nodes.predicates, ask.shape.constraint, drop_zeros(ask.resources)
         choice: Choice | str | None
+        self.are_larger = False
         if self.asks_rm and constraint is not None:
             usable = {key: node for key, node in usable.items() if predicates.meets(constraint.demands, node, limit)}
             choice = choose_node_with_rm(predicates, usable, ask, wanted, candidates, nodes_tried=nodes_tried)
@@ -297,8 +313,8 @@ class _Search:
         return self._find_queue_lack([]) is None
 
     def choose_victims(self, node: Node, there: list[Candidate]) -> list[Allocation] | str:
-        """Return all victims, those on the node first, or why there are none. It is the last use of the guarantees, and
-        undoes nothing.
+        """Return all victims, those on the node first, or why there are none. Only if that is for want of room in the
+        queues, the guarantees may be used again; otherwise nothing is undone.
 
         There are none if candidates elsewhere may leave, and the queue of the ask would then have more than its
         guarantee of anything that is wanted. It has so before these leave, or never: what enters is covered.
@@ -314,8 +330,12 @@ class _Search:
         if is_exceeded and first is not None:
             return NO_HELP
         fewest = self._add_for_queues(chosen, keys, wanted)
-        if not fewest or self.are_larger:
-            return fewest or (TOO_LITTLE if chosen else NO_HELP)
+        if not fewest:
+            for allocation, giver in there:
+                giver.leave(allocation.shape.amounts, -1)
+            return TOO_LITTLE if chosen else NO_HELP
+        if self.are_larger:
+            return fewest
         if chosen:  # as the ask has no room on the node yet, only candidates up to the last one there count
             ends = [0]
             others = enumerate(self.candidates, 1)

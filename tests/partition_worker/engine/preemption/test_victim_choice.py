@@ -10,7 +10,13 @@ from yunishard.partition_worker.engine import ledger, reservations
 from yunishard.partition_worker.engine.allocation import Allocation
 from yunishard.partition_worker.engine.nodes.node_index import Node
 from yunishard.partition_worker.engine.preemption import victim_choice
-from yunishard.partition_worker.engine.preemption.victim_choice import NO_GUARANTEE, NO_HELP, TOO_LITTLE, may_ever_help
+from yunishard.partition_worker.engine.preemption.victim_choice import (
+    NO_GUARANTEE,
+    NO_HELP,
+    NODES_MAX,
+    TOO_LITTLE,
+    may_ever_help,
+)
 from yunishard.partition_worker.engine.state import Preempt
 
 TWO = "root.a; root.b guaranteed=memory:10"
@@ -160,6 +166,23 @@ def test_nor_do_larger_ones_hide_others_if_a_parent_is_full_and_the_nodes_are_no
     assert victims(trial, "root.p.b ask memory=4", tried=False) == ["r2"], "the smallest of those that are larger"
     trial = cluster(FULL_PARENT, "n1 memory=40", "root.p.a r1 n1 memory=11", "root.p.a r2 n1 memory=13")
     assert victims(trial, "root.p.b ask memory=4", tried=False) == ["r1"], "although the parent exceeds its maximum"
+
+
+def on_one_of_many(count: int) -> Trial:
+    """Nodes on which one victim with a gpu makes room, so that its queue is within its guarantee and loses no memory to
+    make room in the full parent, and a last one where two victims make room in both.
+    """
+    queues = f"root.p max=memory:4; root.p.a guaranteed=gpu:{count}; root.p.b guaranteed=memory:4,gpu:1"
+    names = [f"n{number}" for number in range(count)]
+    few = [part for name in names for part in (f"{name} memory=4 gpu=1", f"root.p.a {name}-1 {name} gpu=1")]
+    last = [f"root.p.a {what}" for what in ("r0 n99 gpu=1", "r1 n99 memory=2", "r2 n99 memory=2")]
+    return cluster(queues, *few, "n99 memory=4 gpu=2", *last)
+
+
+def test_other_nodes_are_tried_if_the_fewest_victims_leave_the_queues_without_room() -> None:
+    for count in (1, NODES_MAX - 1):
+        assert chosen(plan(on_one_of_many(count), "root.p.b ask memory=4 gpu=1")) == ("n99", ["r2", "r1"])
+    assert plan(on_one_of_many(NODES_MAX), "root.p.b ask memory=4 gpu=1") == TOO_LITTLE
 
 
 def test_victims_make_room_on_the_node_and_in_a_full_parent() -> None:
