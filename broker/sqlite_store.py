@@ -4,8 +4,7 @@ A write is one transaction, on disk when it returns (`synchronous=FULL`). The fi
 which unknown fields are ignored. Texts of configurations, which may have megabytes, are in a table of their own, by
 their SHA-256. Pages of removed texts are used for later ones; the file itself never shrinks.
 
-Not here: the messages to the record, and what the methods promise (`store.py`), earlier formats
-(`record_conversion.py`).
+Not here: the messages to the record, and what the methods promise (`store.py`).
 """
 
 import logging
@@ -18,7 +17,6 @@ from typing import Final
 
 from yunishard.broker.config_versions import VersionHistory
 from yunishard.broker.hosts import HostRow
-from yunishard.broker.record_conversion import LAST_WITH_TEXTS, NEW, convert_record
 from yunishard.broker.registry import RmRecord
 from yunishard.broker.store import (
     COLUMNS,
@@ -35,7 +33,6 @@ from yunishard.common.process.folders import sync_folder
 from yunishard.common.sqlite_file import (
     IN_MEMORY,
     decode_text,
-    find_format,
     find_log,
     open_file,
     remove_database,
@@ -45,6 +42,9 @@ from yunishard.common.sqlite_file import (
 
 FORMATS: Final = Path(__file__).parent / "formats"
 """The statements that convert a file to each format, from the one before."""
+
+NEW: Final = ".new"
+"""Behind the name of a file that is to take the place of the record once it is complete."""
 
 TABLES: Final = ("managers", "versions", "incarnations")
 """The tables that are read at the start. Texts are checked when they are read."""
@@ -60,8 +60,6 @@ class SqliteStore(Store):
         self._identity: tuple[tuple[int, int] | None, ...] = ()
         """Of the files, once they are open."""
         with self._usable():
-            if 0 < find_format(path) <= LAST_WITH_TEXTS:
-                convert_record(path, FORMATS)
             self._open()
 
     # Files ----------------------------------------------------------------------------------------------------------

@@ -29,19 +29,16 @@ class LaterFormat(OSError):
     """A later release wrote the file; it has not been changed."""
 
 
-def open_file(
-    path: Path, formats: Path, pragmas: Sequence[str], *, latest: int = 0, checked: Sequence[str] = ()
-) -> sqlite3.Connection:
+def open_file(path: Path, formats: Path, pragmas: Sequence[str], *, checked: Sequence[str] = ()) -> sqlite3.Connection:
     """Open a file that only its owner may read, for one thread at a time. In the folder `formats`, `<number>.sql`
-    converts a file to each format from the one before it; the first one begins with an empty file. `latest` is the
-    format to convert to, if it is not the last one. Of a file above CHECKED_BYTES_MAX only the tables `checked` are
-    checked for damage, if there are any.
+    converts a file to each format from the one before it; the first one begins with an empty file. Of a file above
+    CHECKED_BYTES_MAX only the tables `checked` are checked for damage, if there are any.
 
     Raises:
         LaterFormat, OSError, sqlite3.Error: it cannot be opened, or not be converted, and has not been changed.
         sqlite3.DatabaseError: it is damaged, or no file of this kind.
     """
-    latest = latest or len([*formats.glob("*.sql")])
+    latest = len([*formats.glob("*.sql")])
     if path != IN_MEMORY:
         if obstacle := find_obstacle(path):
             raise OSError(f"it {obstacle}")
@@ -74,15 +71,6 @@ def _read_format(file: sqlite3.Connection, latest: int) -> int:
         raise LaterFormat(f"a later release wrote it: it has format {found}, this release supports up to {latest}")
     if not found and file.execute("SELECT 1 FROM sqlite_schema").fetchone():
         raise sqlite3.DatabaseError("it has no format: another program wrote it")
-    return found
-
-
-def find_format(path: Path) -> int:
-    """The format of a file; 0 without one that can be opened. Raises OSError and sqlite3.Error if it cannot be read."""
-    if path == IN_MEMORY or not path.exists() or find_obstacle(path):
-        return 0
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as file:
-        found: int = file.execute("PRAGMA user_version").fetchone()[0]
     return found
 
 

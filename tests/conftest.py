@@ -45,7 +45,7 @@ LONG: Final = (
     "sim/test_mutations.py",
     "simulator/test_long_validation.py",
     "tenants",
-    "upgrade/test_old_states.py",
+    "upgrade/test_released_states.py",
     "upgrade/test_under_load.py",
     "webservice/history/test_failover.py",
 )

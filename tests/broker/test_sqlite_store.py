@@ -1,9 +1,8 @@
-"""The broker's record in an SQLite file: who may read it, its formats, and files that cannot be used.
+"""The broker's record in an SQLite file: who may read it, its size, and files that cannot be used.
 
 Not here: what every store must do (`test_store.py`).
 """
 
-import json
 import os
 import shutil
 import sqlite3
@@ -11,14 +10,11 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from tests.broker.test_store import facts, keep, read_latest
-from tests.full_disk import full_disk
 from tests.machines import RM
-from yunishard.broker.config_versions import VERSIONS_BYTES_MAX
-from yunishard.broker.sqlite_store import FORMATS, SqliteStore
+from yunishard.broker.sqlite_store import SqliteStore
 from yunishard.common import sqlite_file
 
 
@@ -64,106 +60,6 @@ def test_a_file_that_another_process_has_locked_refuses_the_write(path: Path, mo
         keep(store, 1, "first")
 
 
-# Formats --------------------------------------------------------------------------------------------------------------
-
-
-def write_format(path: Path, number: int, *rows: str) -> None:
-    """A file of an earlier format, with these rows."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as file:
-        for each in range(1, number + 1):
-            file.executescript((FORMATS / f"{each}.sql").read_text())
-        for row in rows:
-            file.execute(f"INSERT INTO {row}")
-        file.execute(f"PRAGMA user_version={number}")
-
-
-VERSION = "versions VALUES ('rm-1', 1, 'c', 0, 'alice', 'api', 'b', 'text')"
-
-
-def test_a_file_of_the_first_format_is_converted_with_its_versions(path: Path) -> None:
-    write_format(path, 1, VERSION)
-    with closing(SqliteStore(path)) as store:
-        assert read_latest(store) == "text"
-        assert store.read_records() == []
-        keep(store, 2, "another")
-        assert store.read_records() == [facts(RM, "another")]
-
-
-def test_a_file_of_the_second_format_is_converted_with_its_records(path: Path) -> None:
-    text = "partitions: []\r\n# Grüße ☃ \U0001f40d \\ \t\"quoted\" 'text'\n"
-    records = [facts(RM), facts("rm-2", order=2)]
-    texts = [text, "other"]
-    encoded = [
-        json.dumps({**msgspec.to_builtins(one), "text": each}).replace("'", "''")
-        for one, each in zip(records, texts, strict=True)
-    ]
-    rows = [f"managers VALUES ('{one.rm}', '{data}')" for one, data in zip(records, encoded, strict=True)]
-    write_format(path, 2, VERSION, *rows, "managers VALUES ('x', 'no JSON')", "incarnations VALUES (1800)")
-    for _ in range(2):
-        with closing(SqliteStore(path)) as store:
-            assert store.read_records() == records
-            assert [read_latest(store, one.rm) for one in records] == texts
-            version = store.read_version(RM, 1)
-            assert version is not None
-            assert version.config == "text"
-    with closing(SqliteStore(path)) as store:
-        assert store.begin(0) == (1801, "")
-
-
-def test_a_conversion_that_fails_changes_nothing(path: Path) -> None:
-    rows = [
-        f'managers VALUES (\'rm-{number}\', \'{{"rm":"rm-{number}","text":"{"#" * 4000}"}}\')' for number in range(64)
-    ]
-    write_format(path, 2, *rows)
-    before = path.read_bytes()
-    with full_disk(path.stat().st_size // 2), pytest.raises(OSError, match=r"the record .* cannot be used: "):
-        SqliteStore(path)
-    assert path.read_bytes()[100:] == before[100:]
-    with closing(sqlite3.connect(path)) as file:
-        assert file.execute("PRAGMA user_version").fetchone() == (2,)
-    assert [one.name for one in path.parent.iterdir()] == [path.name]
-    with closing(SqliteStore(path)) as store:
-        assert store._file.execute("SELECT count(*) FROM managers").fetchone() == (64,)
-
-
-def test_a_conversion_copies_what_the_limits_allow_and_the_new_file_is_small(path: Path) -> None:
-    texts = [chr(ord("a") + number) * (4 << 20) for number in range(24)]
-    rows = [
-        f"versions VALUES ('rm-1', {number}, '{number}', 0, 'alice', 'api', 'b', '{text}')"
-        for number, text in enumerate(texts, 1)
-    ]
-    record = f"""managers VALUES ('rm-1', '{msgspec.json.encode(facts(RM)).decode()}', '{texts[-1]}')"""
-    write_format(path, 3, *rows, record, "incarnations VALUES (1800)")
-    assert path.stat().st_size > 24 * (4 << 20)
-    with closing(SqliteStore(path)) as store:
-        numbers = [one.number for one in store.read_histories()[RM].entries]
-        assert numbers == [*range(10, 26)], "the configuration in force has another checksum, so it is a version, too"
-        assert [one.size for one in store.read_histories()[RM].entries] == [4 << 20] * 16
-        assert read_latest(store) == texts[-1]
-        assert store.begin(0) == (1801, "")
-    assert path.stat().st_size < VERSIONS_BYTES_MAX
-
-
-def test_a_conversion_that_was_interrupted_begins_again(path: Path) -> None:
-    write_format(path, 3, VERSION)
-    for suffix in (".new", ".new-wal"):
-        path.with_name(path.name + suffix).write_text("half of it")
-    with closing(SqliteStore(path)) as store:
-        assert read_latest(store) == "text"
-    assert [one.name for one in path.parent.iterdir()] == [path.name]
-
-
-def test_a_record_that_another_process_has_open_is_not_converted(path: Path) -> None:
-    write_format(path, 3, VERSION)
-    with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        other.execute("PRAGMA journal_mode=WAL")
-        other.execute("INSERT INTO incarnations VALUES (1800)")
-        with pytest.raises(OSError, match="another process has it open: end that first"):
-            SqliteStore(path)
-    with closing(SqliteStore(path)) as store:
-        assert store.begin(0) == (1801, "")
-
-
 # Size -----------------------------------------------------------------------------------------------------------------
 
 
@@ -200,23 +96,6 @@ def test_of_a_large_file_only_the_tables_that_a_start_reads_are_checked(
         assert len(store.read_histories()[RM].entries) == 1
         with pytest.raises(OSError, match="malformed"):
             store.read_version(RM, 1)
-
-
-def test_a_file_of_a_later_format_is_refused_with_both_formats_and_not_changed(path: Path) -> None:
-    latest = len([*FORMATS.iterdir()])
-    with closing(SqliteStore(path)) as store:
-        keep(store, 1, "text")
-        with closing(sqlite3.connect(path)) as file:
-            file.execute(f"PRAGMA user_version={latest + 1}")
-        log = path.with_name(path.name + "-wal")
-        copies = {one: one.read_bytes() for one in (path, log)}
-    for file_path, content in copies.items():  # as after a crash, with a log that is not empty
-        file_path.write_bytes(content)
-    with pytest.raises(
-        OSError, match=f"it has format {latest + 1}, this release supports up to {latest}; move it away"
-    ):
-        SqliteStore(path)
-    assert {one: one.read_bytes() for one in copies} == copies
 
 
 # Files that cannot be used --------------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ class Plugin:
 '''
 
 SMALL_SNAPSHOTS: Final = '''
-from partition_worker import rm_channel
+from yunishard.partition_worker import rm_channel
 from yunishard.partition_worker.journal import sqlite_journal
 
 assert hasattr(rm_channel, "SNAPSHOT_BYTES") and hasattr(sqlite_journal, "SLICE_STEPS")

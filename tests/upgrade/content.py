@@ -49,6 +49,9 @@ RM_2_FIRST: Final = (
 RM_2: Final = "partitions: [{name: default, queues: [{name: root, submitacl: '*', queues: [{name: b}]}]}]"
 """Without the queue `a`, which drains as an application runs in it."""
 
+CHANGED: Final = f"{RM_1}# changed over REST\n"
+"""The second version of the configuration of `rm-1`, with an entry in the audit log."""
+
 CONFIGURATIONS: Final = {"rm-1": RM_1, "rm-2": RM_2_FIRST}
 PARTITIONS: Final = {"rm-1": ("rm-1_default", "rm-1_gpu"), "rm-2": ("rm-2_default",)}
 
@@ -174,6 +177,7 @@ def build_up(one: Manager, two: Manager, rest: Rest) -> None:
     for rm in (one, two):
         header, body = rm.register(CONFIGURATIONS[rm.rm_id])
         assert header[0] == "Registered", body
+    rest.read("/ws/v1/config?rm=rm-1", post=CHANGED)
     _build_up_gpu(one)
     _build_up_default(one)
     _build_up_second(two)

@@ -1,0 +1,115 @@
+"""Upgrades to a format 2 that exists only here: format 1 is converted to it, and this build refuses it unchanged.
+
+The files of format 1 are those of the state directories that releases have left (`write.py`).
+"""
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from shutil import copytree
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.upgrade.content import PARTITIONS
+from tests.upgrade.write import ARCHIVES, extract, name_archive
+from yunishard.broker import sqlite_store as record_store
+from yunishard.broker.sqlite_store import SqliteStore
+from yunishard.webservice.history import sqlite_store as history_store
+from yunishard.webservice.history.sqlite_store import SqliteHistory
+
+
+@pytest.fixture(params=ARCHIVES, ids=name_archive)
+def state(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    archive: Path = request.param
+    return extract(archive, tmp_path)
+
+
+def read_folder(folder: Path) -> dict[str, bytes]:
+    """The files of a folder, without the indexes of SQLite's logs, which any reader rebuilds."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and path.suffix != ".lock"}
+
+
+# SQLite files that statements convert ---------------------------------------------------------------------------------
+
+
+class Kind(NamedTuple):
+    """A file that `common/sqlite_file.py` opens."""
+
+    module: Any
+    """The module with the folder of statements."""
+    path: str
+    open: Callable[[Path], Any]
+    query: str
+    """Selects names that each file has."""
+    names: list[str]
+
+
+RECORD = Kind(record_store, "broker.sqlite", SqliteStore, "SELECT rm FROM managers", [*PARTITIONS])
+HISTORY = Kind(
+    history_store,
+    "history/history.sqlite",
+    lambda path: SqliteHistory(path).open_writer(),
+    "SELECT full_name FROM partitions",
+    sorted(name for names in PARTITIONS.values() for name in names),
+)
+
+
+@pytest.fixture(params=[RECORD, HISTORY], ids=["record", "history"])
+def kind(request: pytest.FixtureRequest) -> Kind:
+    found: Kind = request.param
+    return found
+
+
+def invent(kind: Kind, folder: Path, patch: pytest.MonkeyPatch, *more: str) -> None:
+    """Invent a format 2 with another table, which the conversion fills from format 1."""
+    formats = copytree(kind.module.FORMATS, folder / "formats")
+    statements = ("CREATE TABLE added (name TEXT NOT NULL) STRICT", f"INSERT INTO added {kind.query}", *more)
+    (formats / "2.sql").write_text("".join(f"{statement};\n" for statement in statements))
+    patch.setattr(kind.module, "FORMATS", formats)
+
+
+def read_added(path: Path) -> tuple[int, list[str]]:
+    """The format, and the names in the other table."""
+    with closing(sqlite3.connect(path)) as file:
+        (number,) = file.execute("PRAGMA user_version").fetchone()
+        has_table = file.execute("SELECT 1 FROM sqlite_schema WHERE name = 'added'").fetchone()
+        rows = file.execute("SELECT name FROM added ORDER BY name").fetchall() if has_table else []
+    return number, [name for (name,) in rows]
+
+
+def test_a_file_is_converted_once(state: Path, tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    invent(kind, tmp_path, monkeypatch)
+    for _ in range(2):
+        kind.open(state / kind.path).close()
+        assert read_added(state / kind.path) == (2, kind.names)
+
+
+def test_a_conversion_that_fails_changes_nothing(
+    state: Path, tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        invent(kind, tmp_path, patch, "INSERT INTO added VALUES (NULL)")
+        with pytest.raises((OSError, sqlite3.Error), match="NOT NULL constraint failed"):
+            kind.open(state / kind.path)
+    assert read_added(state / kind.path) == (1, [])
+    kind.open(state / kind.path).close()
+
+
+def test_a_converted_file_is_refused_by_the_build_before_and_not_changed(
+    state: Path, tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = state / kind.path
+    with monkeypatch.context() as patch:
+        invent(kind, tmp_path, patch)
+        with closing(kind.open(path)):
+            copies = read_folder(path.parent)  # as after a crash, with a log that is not empty
+    for name, content in copies.items():
+        (path.parent / name).write_bytes(content)
+    with pytest.raises(OSError, match="it has format 2, this release supports up to 1"):
+        kind.open(path)
+    left = read_folder(path.parent)
+    assert {name: left[name] for name in copies if not name.endswith("-shm")} == {
+        name: content for name, content in copies.items() if not name.endswith("-shm")
+    }
