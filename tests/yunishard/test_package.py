@@ -3,7 +3,6 @@
 import asyncio
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -33,10 +32,6 @@ def test_importing_the_package_loads_no_module_of_the_sdk() -> None:
     )
     done = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
-
-
-def test_the_package_is_typed() -> None:
-    assert (Path(yunishard.__file__).parent / "py.typed").exists()
 
 
 @pytest.mark.parametrize("name", [name for name in exceptions.__dict__ if isinstance(getattr(exceptions, name), type)])
