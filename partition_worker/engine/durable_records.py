@@ -211,7 +211,6 @@ class AllocationRecord(Record, frozen=True, tag="Allocation"):
     released: bool = False
     preempted: bool = False
     preempted_at: float = 0.0
-    """0.0 in records of earlier builds."""
     is_overdue: bool = False
     replaces: str = ""
     """The key of the placeholder that it replaces once that is released."""
@@ -244,7 +243,7 @@ class ReservationRecord(Record, frozen=True, tag="Reservation"):
     keeps_room: bool = False
     """Whether the queues of the ask keep room for it."""
     keeps_since: float = 0.0
-    """When victims were preempted for the ask, in Unix seconds; 0.0 without, and in records of earlier builds."""
+    """When victims were preempted for the ask, in Unix seconds; 0.0 without."""
 
 
 class RejectionRecord(Record, frozen=True, tag="Rejection"):

@@ -274,7 +274,7 @@ class _Restoration:
             recovered=record.recovered,
             released=record.released,
             preempted=record.preempted,
-            preempted_at=record.preempted_at or (self.partition.now if record.preempted else 0.0),
+            preempted_at=record.preempted_at,
             is_overdue=record.is_overdue,
             placeholder_used=record.placeholder_used,
             placeholder_created_ns=record.placeholder_created_ns,
@@ -285,8 +285,6 @@ class _Restoration:
     def _restore_ask(self, application: Application, ask: Allocation) -> None:
         record = self.image.find(durable_records.ReservationRecord, ask.key)
         ask.held, ask.reserved = application.must_hold(ask), record is not None
-        if record is None or not record.keeps_room:  # earlier builds did not reset it
-            ask.preemption_triggered = False
         application.add_ask(ask, is_restored=True)
 
     def _restore_reservations(self) -> None:
@@ -298,8 +296,7 @@ class _Restoration:
             application.reservations[ask.key] = node.reservations[ask.key] = reservation
             if record.keeps_room:
                 reservation.keeps = ask.resources
-                if ask.preemption_triggered:
-                    reservation.keeps_since = record.keeps_since or record.created
+                reservation.keeps_since = record.keeps_since
                 application.queue.add_kept(ask.resources)
             index.ranks = record.rank
             index.insert(reservation)

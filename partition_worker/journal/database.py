@@ -25,10 +25,10 @@ from yunishard.common.process.folders import make_temporary_folder
 from yunishard.partition_worker.journal.files import Files, read_snapshot
 from yunishard.partition_worker.recovery import JournalDamaged
 
-FORMAT: Final = 2
+FORMAT: Final = 1
 """The format of the file, in its `user_version`."""
 
-FORMAT_MIN: Final = 2
+FORMAT_MIN: Final = 1
 """The earliest format that this release reads. Opening a journal for writing gives it the format FORMAT."""
 
 LOCK_MAX_S: Final = 2.0

@@ -30,7 +30,7 @@ from yunishard.partition_worker.engine.durable_records import (
     StatusRecord,
 )
 from yunishard.partition_worker.engine.predicates.predicate import NodeView, Predicate
-from yunishard.partition_worker.journal.database import FORMAT
+from yunishard.partition_worker.journal.database import FORMAT_MIN
 from yunishard.partition_worker.journal.protocol import Fenced
 from yunishard.partition_worker.journal.sqlite_journal import SqliteJournal
 from yunishard.partition_worker.service import PluginError, StartedWorker, load_plugins
@@ -201,10 +201,10 @@ def test_a_journal_of_another_format_is_put_aside(tmp_path: Path) -> None:
         await one.goes_on(start, *CONFIGURE)
         closed(start)
         file = sql(one.files)
-        file.execute("PRAGMA user_version=1")
+        file.execute(f"PRAGMA user_version={FORMAT_MIN - 1}")
         file.close()
         start = await Start(tmp_path, 2).begins()
-        reason = f"it has format 1, and this release reads formats from {FORMAT} on"
+        reason = f"it has format {FORMAT_MIN - 1}, and this release reads formats from {FORMAT_MIN} on"
         assert hello_of(start).problem == f"its journal cannot be used: {reason}"
         assert (one.files.damaged / one.files.database.name).exists()
         closed(start)

@@ -16,6 +16,10 @@ from tests.upgrade.content import PARTITIONS
 from tests.upgrade.write import ARCHIVES, extract, name_archive
 from yunishard.broker import sqlite_store as record_store
 from yunishard.broker.sqlite_store import SqliteStore
+from yunishard.partition_worker.journal import database
+from yunishard.partition_worker.journal.database import JournalReader
+from yunishard.partition_worker.journal.files import Files
+from yunishard.partition_worker.journal.sqlite_journal import SqliteJournals
 from yunishard.webservice.history import sqlite_store as history_store
 from yunishard.webservice.history.sqlite_store import SqliteHistory
 
@@ -113,3 +117,34 @@ def test_a_converted_file_is_refused_by_the_build_before_and_not_changed(
     assert {name: left[name] for name in copies if not name.endswith("-shm")} == {
         name: content for name, content in copies.items() if not name.endswith("-shm")
     }
+
+
+# Journals, which have the same tables in each format ------------------------------------------------------------------
+
+EPOCH = 1 << 60
+"""Above the epochs of the workers that wrote the journals."""
+
+
+def open_and_close(folder: Path, partition: str) -> list[int]:
+    """Open a journal as a worker does; the numbers of its steps."""
+    with closing(SqliteJournals(folder).open(partition, EPOCH)) as journal:
+        return [step.number for step in journal.read_steps(journal.statistics().begins)]
+
+
+@pytest.mark.parametrize("partition", [name for names in PARTITIONS.values() for name in names])
+def test_a_journal_goes_over_to_the_next_format_when_a_worker_opens_it_and_not_back(
+    state: Path, partition: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, files = state / "journals", Files(state / "journals", partition)
+    with monkeypatch.context() as patch:
+        patch.setattr(database, "FORMAT", 2)
+        with closing(JournalReader(files)) as reader:
+            numbers = [step.number for step in reader.read_steps(reader.read_meta().begins)]
+        assert open_and_close(folder, partition) == open_and_close(folder, partition) == numbers
+    before = {path: path.read_bytes() for path in (files.database, *(path for _, path in files.snapshots()))}
+    refused = f"journal of partition {partition} has format 2, and this release reads formats up to 1: start the"
+    with pytest.raises(OSError, match=refused):
+        open_and_close(folder, partition)
+    with pytest.raises(OSError, match=refused), closing(JournalReader(files)) as reader:
+        reader.read_meta()
+    assert {path: path.read_bytes() for path in before} == before

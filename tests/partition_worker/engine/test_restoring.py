@@ -1,18 +1,15 @@
 """What a partition is like that is recovered from its records, where more than the latest values counts."""
 
-import msgspec
 import pytest
 
-from tests.builders import PARTITION, apps, asks, gone, nodes, released
+from tests.builders import apps, asks, gone, nodes, released
 from tests.recorded import Recorded
 from tests.trial import ADMIN, Trial
 from yunishard.common.messages.rm_messages import NODE_CREATE_DRAIN
 from yunishard.partition_worker.engine import state
-from yunishard.partition_worker.engine.durable_records import AllocationRecord, Image
 from yunishard.partition_worker.engine.preemption.victim_choice import apply_preemption
 from yunishard.partition_worker.engine.preemption_log import QUIET_S, PreemptionCooldowns
 from yunishard.partition_worker.engine.reservations import end_of
-from yunishard.partition_worker.engine.restoring import restore_partition
 from yunishard.partition_worker.engine.state import VICTIMS_LEAVE_MAX_S, Preempt
 
 
@@ -100,19 +97,6 @@ def test_an_ask_waits_for_its_victims_as_long_as_it_would_have() -> None:
     [reservation] = other.reservation_index.keeping
     assert trial.now - 60 < reservation.created < reservation.keeps_since == trial.now - 55
     assert end_of(other, reservation) == reservation.keeps_since + VICTIMS_LEAVE_MAX_S
-
-
-def test_an_ask_that_lost_its_room_in_an_earlier_build_may_preempt_again() -> None:
-    """These left the mark on it, without a reservation."""
-    trial = Trial("root.a").does(nodes("n1 memory=1"), apps("app-1 root.a"), asks("app-1 a1 memory=2"))
-    image, records = Image(), recorded(trial).image
-    assert records is not None
-    image.apply(list(records))
-    record = image.find(AllocationRecord, "a1")
-    assert record is not None
-    image.apply([msgspec.structs.replace(record, preemption_triggered=True)])
-    other = restore_partition(image, name=PARTITION, now=trial.now, tuning=trial.partition.tuning)
-    assert not other.allocations["a1"].preemption_triggered
 
 
 def test_dropped_cooldowns_are_named_once() -> None:

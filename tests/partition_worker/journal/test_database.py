@@ -271,7 +271,7 @@ def spoil(files: Files, statement: str) -> None:
 @pytest.mark.parametrize(
     ("statement", "reason"),
     [
-        ("PRAGMA user_version=1", "it has format 1, and this release reads formats from 2 on"),
+        ("PRAGMA user_version=0", "it has format 0, and this release reads formats from 1 on"),
         ("UPDATE meta SET partition='rm-2_default'", "does not match its checksum"),
         ("UPDATE meta SET begins=2", "does not match its checksum"),
         ("UPDATE meta SET snapshot=1", "does not match its checksum"),
