@@ -311,7 +311,7 @@ class Plain:
     def small_ones(self, missing: Resources, candidates: list[Allocation], gone: list[Allocation]) -> list[Allocation]:
         """Those that are not too large, until nothing is missing; nobody if all are not enough."""
         taken: list[Allocation] = []
-        self.take(missing, candidates, taken, gone)
+        self.take(missing, candidates, taken, self.without(gone))
         return taken if self.frees(taken, missing) else []
 
     def without(self, gone: list[Allocation]) -> dict[str, Snapshot]:
@@ -321,27 +321,29 @@ class Plain:
         return queues
 
     def take(
-        self, missing: Resources, candidates: list[Allocation], taken: list[Allocation], gone: list[Allocation]
+        self, missing: Resources, candidates: list[Allocation], taken: list[Allocation], queues: dict[str, Snapshot]
     ) -> list[Allocation]:
         """Add to those that are taken, and return those that are too large at their turn."""
         large: list[Allocation] = []
+        ask_queue = queues[self.leaf.path]
         for v in candidates:
-            if not self.helps(v, missing, taken, gone):
+            if not self.helps(v, missing, taken, queues):
                 continue
-            queues = self.without([*gone, *taken, v])
-            for one in taken:
-                queues[self.leaf.path].change(one.resources, +1)
-            room = remaining(queues[self.leaf.path])
+            queues[self.path_of(v)].change(v.resources, -1)
+            total = total_of(one.resources for one in taken)
+            ask_queue.change(total, +1)
+            room = remaining(ask_queue)
+            ask_queue.change(total, -1)
             if room is None or not fit_actual(room, {t: v.resources[t] for t in missing if v.resources.get(t)}):
+                queues[self.path_of(v)].change(v.resources, +1)
                 large.append(v)
             else:
                 taken.append(v)
         return large
 
-    def helps(self, v: Allocation, missing: Resources, taken: list[Allocation], gone: list[Allocation]) -> bool:
-        """Whether it has what is missing still, and its queue more than its guarantee once the others have left."""
-        r = remaining(self.without([*gone, *taken])[self.path_of(v)])
-        total = total_of(one.resources for one in taken)
+    def helps(self, v: Allocation, missing: Resources, taken: list[Allocation], queues: dict[str, Snapshot]) -> bool:
+        """Whether it has what is missing still, and its queue more than its guarantee; those taken have left."""
+        r, total = remaining(queues[self.path_of(v)]), total_of(one.resources for one in taken)
         still = [t for t, n in missing.items() if total.get(t, 0) < n]
         return (r is None or self.over(r)) and any(v.resources.get(t, 0) for t in still)
 
@@ -349,13 +351,15 @@ class Plain:
         """Those that are too large as well, of each sort behind the others of it; then without those that are not
         needed any more. Or one that is enough alone, if that is better. Nobody if small ones are no worse.
         """
-        small, taken = self.small_ones(missing, candidates, gone), list[Allocation]()
+        small, queues, taken = self.small_ones(missing, candidates, gone), self.without(gone), list[Allocation]()
         for sort in ((False, False), (False, True), (True, False), (True, True)):
-            large = self.take(missing, [v for v in candidates if self.reluctance([v]) == sort], taken, gone)
+            large = self.take(missing, [v for v in candidates if self.reluctance([v]) == sort], taken, queues)
             for v in sorted(large, key=lambda v: self.rate([v], missing)):
-                if self.helps(v, missing, taken, gone):
+                if self.helps(v, missing, taken, queues):
+                    queues[self.path_of(v)].change(v.resources, -1)
                     taken.append(v)
-        choices = [[v] for v in candidates if self.frees([v], missing) and self.helps(v, missing, [], gone)]
+        start = self.without(gone)
+        choices = [[v] for v in candidates if self.frees([v], missing) and self.helps(v, missing, [], start)]
         if self.frees(taken, missing):
             for v in list(taken):
                 if self.frees([one for one in taken if one is not v], missing):

@@ -236,7 +236,7 @@ def test_a_guarantee_is_reclaimed_if_one_candidate_or_the_first_few_are_enough()
                 here = [one for one in candidates if one.node_id == node.node_id]
                 missing = plain.shortfall(node.available)
                 small = plain.small_ones(missing, here, [])
-                exceeding = [one for one in here if plain.helps(one, missing, [], [])]
+                exceeding = [one for one in here if plain.helps(one, missing, [], plain.start)]
                 alone = any(could_run_without(plain, node, [one]) for one in exceeding)
                 if not fit(node.available, plain.wanted) and (alone or could_run_without(plain, node, small)):
                     found = plan_for(trial, ask, tried=True)
