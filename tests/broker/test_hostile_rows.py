@@ -131,7 +131,6 @@ def test_bytes_that_are_no_utf8_in_what_is_only_shown_concern_nobody(
 
 
 def test_a_text_that_is_no_utf8_is_lost_and_nothing_else(backend: Backend) -> None:
-    """As a store of an earlier format is converted: with the digest of the bytes that were there."""
     digest = "21f8d2e9a34c0e97bd7a0c7a39aa7a3a" * 2
     if isinstance(backend, SqliteBackend):
         run(backend, f"INSERT INTO texts VALUES ('{digest}', X'61FF62')")

@@ -7,19 +7,16 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 
-import msgspec
-import psycopg
 import pytest
 
 from tests import postgres
-from tests.broker.test_store import facts, keep, read_latest, stored_texts
+from tests.broker.test_store import facts, keep
 from tests.machines import RM
 from tests.partition_worker.journal.hand import encoded
 from tests.postgres import Action
 from yunishard.broker import postgres_store
 from yunishard.broker.postgres_store import PostgresStore
-from yunishard.common.config.model import compute_checksum
-from yunishard.common.postgres.connection import FORMATS, Database, convert
+from yunishard.common.postgres.connection import Database
 from yunishard.partition_worker.journal.postgres_journal import PostgresJournals
 
 WAIT_MAX_S = 20.0
@@ -124,37 +121,6 @@ def test_a_write_of_unknown_outcome_fails_once_another_broker_has_begun(
     link.is_open = True
     thread.join(WAIT_MAX_S)
     assert [str(error) for error in errors] == ["broker 2000 has taken the place of this one, 1000"]
-
-
-def test_a_store_of_format_2_is_converted_with_everything_in_it() -> None:
-    uri = postgres.new_store(initialized=False)
-    texts = ["first", "second", "first"]
-    digest = compute_checksum("in force")
-    with psycopg.connect(uri, autocommit=True) as connection:
-        for number in (1, 2):
-            connection.execute((FORMATS / f"{number}.sql").read_bytes())
-        connection.execute("UPDATE store_format SET number = 2")
-        for number, text in enumerate(texts, 1):
-            values = (number, compute_checksum(text), text.encode())
-            connection.execute(
-                "INSERT INTO versions VALUES (%s, %s, %s, 7, 'alice', 'api', 'base', %s)", ("former", *values)
-            )
-            connection.execute("INSERT INTO versions VALUES (%s, %s, %s, 7, 'alice', 'api', 'base', %s)", (RM, *values))
-        for rm, text in ((RM, "first"), ("rm-2", "in force")):
-            encoded = msgspec.json.encode(facts(rm)).decode()
-            connection.execute("INSERT INTO managers VALUES (%s, %s, %s)", (rm, encoded, text.encode()))
-    assert convert(uri, is_new=False) == 2
-    with closing(PostgresStore(uri)) as store:
-        assert sorted(one.rm for one in store.read_records()) == [RM, "rm-2"]
-        histories = store.read_histories()
-        assert {rm: [one.size for one in found.entries] for rm, found in histories.items()} == {
-            "former": [5, 6, 5],
-            RM: [5, 6, 5],
-            "rm-2": [8],
-        }
-        assert histories["rm-2"].entries[0].checksum == digest
-        assert [read_latest(store, rm) for rm in histories] == ["first", "first", "in force"]
-        assert stored_texts(store) == 3
 
 
 def test_the_journal_of_an_ended_partition_is_removed_unless_a_later_worker_has_it(

@@ -88,20 +88,6 @@ def test_a_store_is_created_once_and_checked(capsys: pytest.CaptureFixture[str],
     )
 
 
-def test_a_store_of_an_earlier_release_is_only_converted_by_migrate(capsys: pytest.CaptureFixture[str]) -> None:
-    """A host that starts may create tables, but must not convert those of hosts that still run."""
-    store = postgres.new_store()
-    with psycopg.connect(store) as connection:
-        connection.execute("UPDATE store_format SET number = 1")
-    status, shown = run(capsys, "init", store)
-    assert status == 2
-    assert shown.endswith(
-        f"format 1, this release needs {FORMAT}: run `yunishard store migrate`; stop all hosts first\n"
-    )
-    with psycopg.connect(store) as connection:
-        assert connection.execute("SELECT number FROM store_format").fetchall() == [(1,)]
-
-
 def test_a_role_that_can_only_read_rows_finds_that_the_store_was_created(capsys: pytest.CaptureFixture[str]) -> None:
     store = postgres.new_store()
     with psycopg.connect(store, autocommit=True) as connection:
@@ -114,18 +100,6 @@ def test_a_role_that_can_only_read_rows_finds_that_the_store_was_created(capsys:
         finally:
             connection.execute("DROP OWNED BY reader")
             connection.execute("DROP ROLE reader")
-
-
-def test_a_store_of_a_later_release_is_refused_and_not_changed(capsys: pytest.CaptureFixture[str]) -> None:
-    store = postgres.new_store()
-    with psycopg.connect(store) as connection:
-        connection.execute("UPDATE store_format SET number = 7")
-    for action in ("init", "migrate", "check"):
-        status, shown = run(capsys, action, store)
-        assert status == 2
-        assert f"the store has format 7, and this release reads formats up to {FORMAT}: start the release that" in shown
-    with psycopg.connect(store) as connection:
-        assert connection.execute("SELECT number FROM store_format").fetchall() == [(7,)]
 
 
 def test_no_system_starts_with_a_store_that_cannot_be_used(tmp_path: Path, empty: str) -> None:

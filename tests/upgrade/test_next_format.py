@@ -10,12 +10,19 @@ from pathlib import Path
 from shutil import copytree
 from typing import Any, NamedTuple
 
+import psycopg
 import pytest
 
+from tests import postgres
+from tests.broker.test_store import facts, keep
+from tests.machines import RM
 from tests.upgrade.content import PARTITIONS
 from tests.upgrade.write import ARCHIVES, extract, name_archive
 from yunishard.broker import sqlite_store as record_store
+from yunishard.broker.postgres_store import PostgresStore
 from yunishard.broker.sqlite_store import SqliteStore
+from yunishard.cli.main import main
+from yunishard.common.postgres import connection
 from yunishard.partition_worker.journal import database
 from yunishard.partition_worker.journal.database import JournalReader
 from yunishard.partition_worker.journal.files import Files
@@ -33,6 +40,14 @@ def state(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def read_folder(folder: Path) -> dict[str, bytes]:
     """The files of a folder, without the indexes of SQLite's logs, which any reader rebuilds."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and path.suffix != ".lock"}
+
+
+def invent(module: Any, query: str, folder: Path, patch: pytest.MonkeyPatch, *more: str) -> None:
+    """Invent a format 2 with another table, which the conversion fills from format 1."""
+    formats = copytree(module.FORMATS, folder / "formats", dirs_exist_ok=True)
+    statements = ("CREATE TABLE added (name TEXT NOT NULL)", f"INSERT INTO added {query}", *more)
+    (formats / "2.sql").write_text("".join(f"{statement};\n" for statement in statements))
+    patch.setattr(module, "FORMATS", formats)
 
 
 # SQLite files that statements convert ---------------------------------------------------------------------------------
@@ -66,14 +81,6 @@ def kind(request: pytest.FixtureRequest) -> Kind:
     return found
 
 
-def invent(kind: Kind, folder: Path, patch: pytest.MonkeyPatch, *more: str) -> None:
-    """Invent a format 2 with another table, which the conversion fills from format 1."""
-    formats = copytree(kind.module.FORMATS, folder / "formats")
-    statements = ("CREATE TABLE added (name TEXT NOT NULL) STRICT", f"INSERT INTO added {kind.query}", *more)
-    (formats / "2.sql").write_text("".join(f"{statement};\n" for statement in statements))
-    patch.setattr(kind.module, "FORMATS", formats)
-
-
 def read_added(path: Path) -> tuple[int, list[str]]:
     """The format, and the names in the other table."""
     with closing(sqlite3.connect(path)) as file:
@@ -84,7 +91,7 @@ def read_added(path: Path) -> tuple[int, list[str]]:
 
 
 def test_a_file_is_converted_once(state: Path, tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    invent(kind, tmp_path, monkeypatch)
+    invent(kind.module, kind.query, tmp_path, monkeypatch)
     for _ in range(2):
         kind.open(state / kind.path).close()
         assert read_added(state / kind.path) == (2, kind.names)
@@ -94,7 +101,7 @@ def test_a_conversion_that_fails_changes_nothing(
     state: Path, tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        invent(kind, tmp_path, patch, "INSERT INTO added VALUES (NULL)")
+        invent(kind.module, kind.query, tmp_path, patch, "INSERT INTO added VALUES (NULL)")
         with pytest.raises((OSError, sqlite3.Error), match="NOT NULL constraint failed"):
             kind.open(state / kind.path)
     assert read_added(state / kind.path) == (1, [])
@@ -106,7 +113,7 @@ def test_a_converted_file_is_refused_by_the_build_before_and_not_changed(
 ) -> None:
     path = state / kind.path
     with monkeypatch.context() as patch:
-        invent(kind, tmp_path, patch)
+        invent(kind.module, kind.query, tmp_path, patch)
         with closing(kind.open(path)):
             copies = read_folder(path.parent)  # as after a crash, with a log that is not empty
     for name, content in copies.items():
@@ -148,3 +155,46 @@ def test_a_journal_goes_over_to_the_next_format_when_a_worker_opens_it_and_not_b
     with pytest.raises(OSError, match=refused), closing(JournalReader(files)) as reader:
         reader.read_meta()
     assert {path: path.read_bytes() for path in before} == before
+
+
+# Stores in PostgreSQL -------------------------------------------------------------------------------------------------
+
+
+def run(capsys: pytest.CaptureFixture[str], action: str, store: str) -> tuple[int, str]:
+    """Run `yunishard store`; the exit status, and what it has written."""
+    status = main(["store", action, store])
+    shown = capsys.readouterr()
+    return status, shown.out + shown.err
+
+
+def test_a_store_is_converted_by_migrate_only_and_then_refused_by_the_build_before(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host that starts may create tables, but must not convert those of hosts that still run."""
+    uri = postgres.new_store()
+    with closing(PostgresStore(uri)) as store:
+        store.begin(1000)
+        keep(store, 1, "text")
+    with monkeypatch.context() as patch:
+        patch.setattr(connection, "FORMAT", 2)
+        earlier = "the store has format 1, this release needs 2: run `yunishard store migrate`"
+        status, shown = run(capsys, "init", uri)
+        assert status == 2
+        assert shown.endswith(f"{earlier}; stop all hosts first\n")
+        with pytest.raises(OSError, match=earlier), closing(PostgresStore(uri)) as store:
+            store.read_records()
+        with monkeypatch.context() as failing:
+            invent(connection, "SELECT rm FROM managers", tmp_path, failing, "INSERT INTO added VALUES (NULL)")
+            assert run(capsys, "migrate", uri)[0] == 2
+        invent(connection, "SELECT rm FROM managers", tmp_path, patch)
+        assert run(capsys, "migrate", uri) == (0, "the store has format 2 now, before 1\n")
+        assert run(capsys, "migrate", uri) == run(capsys, "init", uri) == (0, "the store has format 2 already\n")
+        with closing(PostgresStore(uri)) as store:
+            assert store.read_records() == [facts(RM, "text")]
+    for action in ("init", "migrate", "check"):
+        status, shown = run(capsys, action, uri)
+        assert status == 2
+        assert "the store has format 2, and this release reads formats up to 1: start the release that" in shown
+    with psycopg.connect(uri) as opened:
+        rows = opened.execute("SELECT number, (SELECT name FROM added) FROM store_format").fetchall()
+    assert rows == [(2, RM)]
