@@ -38,6 +38,7 @@ LONG: Final = (
     "processes/test_old_files.py",
     "processes/test_partition_names.py",
     "processes/test_poison.py",
+    "processes/test_restored_backup.py",
     "processes/test_slow_clients.py",
     "processes/test_store.py",
     "processes/test_two_partitions.py",

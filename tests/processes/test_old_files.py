@@ -25,7 +25,7 @@ pytestmark = pytest.mark.processes
 
 PATIENCE_S: Final = 60.0
 ASKS: Final = 20
-NODE: Final = node("n1", {"vcore": 1000})
+NODE: Final = node("n1", {"vcore": 100_000})
 APP: Final = application("app", "root.batch", user="alice")
 QUICK: Final = ("--lease-timeout", "2s")
 """A worker that a lease of an older record keeps out is replaced so soon."""
@@ -82,7 +82,7 @@ class Manager:
         self.begun_anew = 0
         """Partitions that began anew, and sessions that were lost."""
         self._rm: ResourceManager | None = None
-        self._asked = 0
+        self.asked = 0
 
     async def registers(self) -> None:
         native = self.system.endpoints["native"]
@@ -93,15 +93,15 @@ class Manager:
         assert self._rm is not None
         await self._rm.update_nodes([NODE])
         await self._rm.update_applications(new=[APP])
-        keys = [*self.running, *(f"ask-{number}" for number in range(self._asked))]
+        keys = [*self.running, *(f"ask-{number}" for number in range(self.asked))]
         asks = [ask(key, "app", {"vcore": 1}, node_id=self.running.get(key, "")) for key in dict.fromkeys(keys)]
         if asks:
             await self._rm.update_allocations(allocations=asks)
 
     async def asks(self) -> None:
         assert self._rm is not None
-        keys = [f"ask-{self._asked + number}" for number in range(ASKS)]
-        self._asked += ASKS
+        keys = [f"ask-{self.asked + number}" for number in range(ASKS)]
+        self.asked += ASKS
         try:
             await self._rm.update_allocations(allocations=[ask(key, "app", {"vcore": 1}) for key in keys])
         except SessionLost:

@@ -1,74 +1,185 @@
-"""Backups of a store, by the commands in docs/operating/backup.md: a dump, and a base backup with archived log."""
+"""`yunishard backup`: what is copied, of one moment, while another process writes; and what it reports otherwise.
 
-import os
-import shutil
-from collections.abc import Iterator
+The restored system is in `tests/processes/test_restored_backup.py`.
+"""
+
+import json
+import stat
+import threading
 from contextlib import closing
 from pathlib import Path
-from typing import Final
+from typing import Protocol
 
-import psycopg
 import pytest
 
-from tests import postgres
-from tests.partition_worker.journal.hand import encoded
-from tests.store.test_cli import OTHER, fill, verify
-from yunishard.common.postgres.connection import convert
-from yunishard.partition_worker.journal.postgres_journal import PostgresJournals
+from tests.machines import PARTITION
+from tests.partition_worker.journal.hand import encoded, files_in, found_in, record_snapshot
+from tests.store.test_cli import OTHER, fill, fill_web_state, show_web_state, verify
+from yunishard.broker.store import RECORD_NAME
+from yunishard.cli.main import main
+from yunishard.common.settings import encode_settings
+from yunishard.deploy.settings import resolve_settings
+from yunishard.partition_worker.journal.sqlite_journal import SqliteJournal
 
-PLACES: Final = ("--dbname=", "--file=", "--pgdata=")
-PAGE: Final = (Path(__file__).parents[2] / "docs" / "operating" / "backup.md").read_text()
-
-
-def documented(program: str) -> list[str]:
-    """The options with which the page calls a program, without names of places."""
-    (line,) = (line for line in map(str.strip, PAGE.splitlines()) if line.startswith(f"{program} "))
-    return [word for word in line.split() if word.startswith("--") and not word.startswith(PLACES)]
+BACKUPS = 8
+STEPS_BETWEEN = 40
+"""Steps between two snapshots of the journal that is copied meanwhile."""
 
 
-def new_database(place: postgres.Server, name: str) -> str:
-    with psycopg.connect(place.dsn, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-    return place.dsn.replace("/postgres?", f"/{name}?")
+class Run(Protocol):
+    """Makes a backup; returns the exit status, and what was written."""
+
+    def __call__(self, *words: str, target: str = "backup") -> tuple[int, str]: ...
 
 
 @pytest.fixture
-def folder() -> Iterator[Path]:
-    """A directory that the user of the servers may use."""
-    found = Path(postgres.run("mktemp", "--directory", "--tmpdir", "backup-XXXXXX").strip())
-    yield found
-    shutil.rmtree(found)
+def state(tmp_path: Path) -> Path:
+    """A state directory with journals, a record, a history and an audit log."""
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o700)
+    fill(f"sqlite:{folder}")
+    fill_web_state(f"sqlite:{folder}")
+    return folder
 
 
-def test_a_dump_restores_the_system(folder: Path) -> None:
-    place, dump = postgres.server(), folder / "yunishard.dump"
-    old, new = new_database(place, "dumped"), new_database(place, "restored")
-    convert(old, is_new=True)
-    fill(old)
-    postgres.run(postgres.binaries() / "pg_dump", *documented("pg_dump"), f"--file={dump}", old)
-    postgres.run(postgres.binaries() / "pg_restore", *documented("pg_restore"), f"--dbname={new}", dump)
-    verify(new)
-    verify(old)
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, state: Path) -> Run:
+    def back_up(*words: str, target: str = "backup") -> tuple[int, str]:
+        status = main(["backup", str(tmp_path / target), "--state", str(state), *words])
+        shown = capsys.readouterr()
+        return status, shown.out + shown.err
+
+    return back_up
 
 
-def test_a_base_backup_and_the_archived_log_restore_everything_up_to_the_end(folder: Path) -> None:
-    archive, base = folder / "archive", folder / "base"
-    postgres.run("mkdir", archive)
-    place = postgres.Server("archive_mode=on", f"archive_command=cp %p {archive}/%f")
-    convert(place.dsn, is_new=True)
-    fill(place.dsn)
-    options = documented("pg_basebackup")
-    postgres.run(postgres.binaries() / "pg_basebackup", *options, f"--pgdata={base}", f"--dbname={place.dsn}")
-    with closing(PostgresJournals(place.dsn).open(OTHER, 9)) as journal:
-        journal.append(encoded(2000), fresh=False)
-    with psycopg.connect(place.dsn, autocommit=True) as connection:
-        connection.execute("SELECT pg_switch_wal()")
-    place.stop()
-    shutil.rmtree(place.data)
-    os.rename(base, place.data)
-    postgres.run("touch", place.data / "recovery.signal")
-    place.settings = (f"restore_command=cp {archive}/%f %p",)
-    place.start()
-    postgres.wait_for(place, "SELECT WHERE NOT pg_is_in_recovery()")
-    with closing(PostgresJournals(place.dsn).open(OTHER, 9)) as journal:
-        assert journal.statistics().last == 2000
+def test_a_backup_has_everything_and_is_private(tmp_path: Path, run: Run, state: Path) -> None:
+    before = sorted(path.name for path in state.rglob("*"))
+    (state / "journals" / f"{PARTITION}.poison-ab").write_bytes(b"a message")
+    status, shown = run()
+    assert (status, shown.split(",")[0]) == (0, f"{tmp_path / 'backup'}: 2 partition journals")
+    copied = tmp_path / "backup" / "state"
+    assert (copied / "journals" / f"{PARTITION}.poison-ab").read_bytes() == b"a message"
+    found = [path for path in (tmp_path / "backup").rglob("*") if path.is_file()]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in found if path.name != "manifest.json"} == {0o600}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "backup", copied, copied / "journals")} == {0o700}
+    verify(f"sqlite:{copied}")
+    assert show_web_state(f"sqlite:{copied}") == show_web_state(f"sqlite:{state}")
+    (state / "journals" / f"{PARTITION}.poison-ab").unlink()
+    assert sorted(path.name for path in state.rglob("*") if "-wal" not in path.name and "-shm" not in path.name) == [
+        name for name in before if "-wal" not in name and "-shm" not in name
+    ]
+
+
+def test_the_manifest_names_the_release_the_formats_and_the_last_steps(tmp_path: Path, run: Run) -> None:
+    assert run()[0] == 0
+    manifest = json.loads((tmp_path / "backup" / "manifest.json").read_bytes())
+    assert manifest["format"] == 1
+    assert manifest["release"].count(".") == 2
+    assert manifest["formats"].keys() == {
+        *(f"state/journals/{partition}.sqlite" for partition in (PARTITION, OTHER)),
+        f"state/{RECORD_NAME}",
+        "state/history/history.sqlite",
+    }
+    assert all(manifest["formats"].values())
+    assert {one["partition"]: (one["snapshot"], one["last_step"]) for one in manifest["partitions"]} == {
+        PARTITION: (990, 1000),
+        OTHER: (0, 1999),
+    }
+
+
+def test_each_backup_of_a_journal_that_grows_and_takes_snapshots_can_be_restored(
+    tmp_path: Path, run: Run, state: Path
+) -> None:
+    """A snapshot is the number of its step, so that one of another moment than the steps is noticed."""
+    done = threading.Event()
+    progress: list[int] = []
+
+    def write() -> None:
+        with closing(SqliteJournal(files_in(state / "journals"), 8)) as journal:
+            for number in range(1001, 1_000_000):
+                journal.append(encoded(number, size=2_000), fresh=False)
+                if number % STEPS_BETWEEN == 0:
+                    record_snapshot(journal, number, str(number).encode())
+                    while journal.has_garbage:
+                        journal.trim()
+                progress.append(number)
+                if done.is_set():
+                    return
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for number in range(BACKUPS):
+            before = len(progress)
+            status, shown = run(target=f"backup-{number}")
+            assert status == 0, shown
+            found = found_in(files_in(tmp_path / f"backup-{number}" / "state" / "journals"))
+            if found.snapshot_number > 990:
+                assert found.snapshot == str(found.snapshot_number).encode()
+            numbers = [one.number for one in found.steps]
+            assert numbers == list(range(found.snapshot_number + 1, found.snapshot_number + 1 + len(numbers)))
+            while len(progress) < before + STEPS_BETWEEN and writer.is_alive():
+                threading.Event().wait(0.001)
+    finally:
+        done.set()
+        writer.join()
+    assert progress[-1] > 1001 + STEPS_BETWEEN
+
+
+def test_files_of_settings_are_copied_and_missing_ones_reported(tmp_path: Path, run: Run, state: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.mkdir()
+    (keys / "server.key_secret").write_text("secret")
+    (tmp_path / "cert.pem").write_text("certificate")
+    settings = tmp_path / "yunishard.yaml"
+    settings.write_text(f"native-keys: keys\nrest-tls-cert: cert.pem\nrest-tls-key: none.pem\nstate: {state}\n")
+    (state / "run").mkdir(mode=0o700)
+    (state / "run" / "settings.json").write_bytes(encode_settings(resolve_settings({}, {}, str(settings))))
+    status, shown = run()
+    assert status == 1
+    assert shown.endswith(f"is a backup without: {tmp_path / 'none.pem'} (rest-tls-key): no such file or directory\n")
+    copied = tmp_path / "backup" / "settings"
+    assert (copied / "native-keys" / "keys" / "server.key_secret").read_text() == "secret"
+    assert (copied / "settings" / "yunishard.yaml").read_text() == settings.read_text()
+    manifest = json.loads((tmp_path / "backup" / "manifest.json").read_bytes())
+    assert manifest["settings"]["native-keys"] == str(keys)
+    assert manifest["files"]["settings/native-keys/keys"] == str(keys)
+    verify(f"sqlite:{tmp_path / 'backup' / 'state'}")
+
+
+def test_a_damaged_journal_is_reported_and_the_rest_copied(tmp_path: Path, run: Run, state: Path) -> None:
+    (state / "journals" / f"{OTHER}.sqlite").write_bytes(b"no database" * 1000)
+    status, shown = run()
+    assert status == 1
+    assert f"{OTHER}.sqlite: file is not a database" in shown
+    assert (tmp_path / "backup" / "state" / RECORD_NAME).exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "target", "reason"),
+    [
+        ((), "state/backup", "is in the state directory"),
+        ((), "state", "exists already"),
+        (("--state", "/nowhere"), "backup", "/nowhere: is no state directory"),
+    ],
+)
+def test_wrong_places_are_refused(tmp_path: Path, run: Run, words: tuple[str, ...], target: str, reason: str) -> None:
+    status, shown = run(*words, target=target)
+    assert status == 2
+    assert reason in shown
+    assert not (tmp_path / "backup").exists()
+
+
+def test_nothing_is_left_where_no_backup_can_be_written(tmp_path: Path, run: Run) -> None:
+    status, shown = run(target="missing/backup")
+    assert (status, shown.count("\n")) == (1, 1)
+    assert "no such file or directory; there is no backup" in shown
+    assert not list(tmp_path.glob("missing*"))
+
+
+def test_the_backup_of_a_store_in_postgresql_is_that_of_the_database(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("YUNISHARD_STORE", "postgresql://db1/yunishard")
+    assert main(["backup", str(tmp_path / "backup")]) == 2
+    assert "back it up with pg_dump or pg_basebackup" in capsys.readouterr().err

@@ -19,6 +19,7 @@ examples:
   yunishard cluster init keys a b c            keys of three hosts of a system
   yunishard token alice --groups ops           a token for a user of REST
   yunishard journal show rm-1_default          recorded state of a partition
+  yunishard backup /backup/monday              copy the state while it runs
   yunishard store init postgresql://db1/sched  prepare a database for --store
   yunishard k8s-shim                           schedule the pods of Kubernetes
   yunishard k8s-admission                      admission webhooks of Kubernetes
@@ -225,6 +226,7 @@ COMMANDS: Final = {
     "journal": Command(
         "yunishard.journal_tools.command", "inspect, replay and export the journal of a partition", _SERVER
     ),
+    "backup": Command("yunishard.store.backup", "copy the state of a system, also while it runs", _SERVER),
     "store": Command("yunishard.store.cli", "prepare a PostgreSQL store, or copy a system into it", _SERVER),
     "k8s-shim": Command(
         "yunishard.kubernetes_shim.command", "schedule the pods of a Kubernetes cluster", _KUBERNETES, "kubernetes"

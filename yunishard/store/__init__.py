@@ -1,1 +1,1 @@
-"""The command for a store in PostgreSQL, which reads and writes through the protocols of broker and worker."""
+"""The commands for a store in PostgreSQL and for backups, which use the protocols of broker and worker."""
