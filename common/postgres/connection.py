@@ -28,7 +28,7 @@ try:
     from yunishard.common.postgres.sessions import Connection as Connection
     from yunishard.common.postgres.tables import find_missing_parts, find_missing_right
 except ImportError as error:  # also if libpq is missing
-    raise OSError(f"a store in PostgreSQL needs psycopg: install yunishard[cluster] ({error})") from error
+    raise OSError(f"a store in PostgreSQL needs psycopg, which the extra 'cluster' installs ({error})") from error
 
 FORMATS: Final = Path(__file__).parent / "store_formats"
 """The statements that convert a store to each format, from the one before."""

@@ -29,7 +29,7 @@ AUDIT: Final = "audit.log"
 """The current file, in the state directory."""
 
 FORMAT: Final = 1
-"""The format of a line. Lines of earlier releases have no number; a file with a line of a later one is not written."""
+"""The format of a line. A file whose last line has a later one is not written."""
 
 LINE_BYTES_MAX: Final = 1 << 16
 """Bytes at the end of the file in which its last line is looked for."""
