@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from yunishard.common.process.terminal import clean
@@ -11,8 +12,8 @@ if TYPE_CHECKING:
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table: drawn with rich on a terminal, otherwise in plain columns for `cut` and `grep`."""
-    if sys.stdout.isatty():
+    """Print a table: drawn with rich, if it is installed, on a terminal; otherwise in columns for `cut` and `grep`."""
+    if sys.stdout.isatty() and find_spec("rich"):
         from rich.console import Console  # imported here, as it takes longer than everything else in a command
 
         Console().print(build_table(headings, rows))

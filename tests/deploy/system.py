@@ -125,12 +125,14 @@ def up(
     *arguments: str,
     folder: Path,
     module: str = "yunishard.deploy",
+    program: Sequence[str] = (),
+    cwd: Path | None = None,
     prefix: Sequence[str] = (),
     stdin: int | None = None,
     variables: Mapping[str, str] | None = None,
 ) -> Iterator[Up]:
-    """Start it with these arguments and environment variables; `folder` is for its logs and home, and `prefix` is a
-    command that becomes it.
+    """Start it with these arguments and environment variables; `folder` is for its logs and home, `program` is an
+    installed one instead of the module, and `prefix` is a command that becomes it.
     """
     errors = folder / "errors"
     hidden = ("YUNISHARD_", "TMPDIR")
@@ -141,7 +143,8 @@ def up(
         tempfile.TemporaryDirectory(prefix="up-") as temporary,
         errors.open("w") as stderr,
         subprocess.Popen(
-            [*prefix, sys.executable, "-P", "-m", module, *arguments],
+            [*prefix, *(program or (sys.executable, "-P", "-m", module)), *arguments],
+            cwd=cwd,
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=stderr,

@@ -38,11 +38,16 @@ def install(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[.
             made[extras] = folder = tmp_path_factory.mktemp("environment")
             venv.create(folder, symlinks=True)
             pip = [sys.executable, "-m", "pip", "--quiet", "--python", str(folder / "bin" / "python"), "install"]
-            subprocess.run([*pip, "--no-deps", "--no-index", str(wheel)], check=True)
+            subprocess.run([*pip, "--no-deps", "--no-index", "--no-compile", str(wheel)], check=True)
             _link_requirements(next(folder.glob("lib/*/site-packages")), extras)
         return made[extras]
 
     return install
+
+
+def run(*command: str | Path, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
+    """Run a command to its end, as a shell outside this checkout does."""
+    return subprocess.run(list(map(str, command)), cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
 
 
 @pytest.fixture(scope="session")

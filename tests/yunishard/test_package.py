@@ -1,4 +1,4 @@
-"""The public package: what `from yunishard import ...` offers, and what a client installation contains."""
+"""The public package: what `from yunishard import ...` offers."""
 
 import asyncio
 import subprocess
@@ -8,7 +8,6 @@ import pytest
 
 import yunishard
 from tests.yunishard.fake_core import PARTITION, FakeCore, play
-from yunishard.cli import main as cli
 from yunishard.common.messages.rm_messages import (
     AllocationRelease,
     AllocationResponse,
@@ -76,16 +75,3 @@ def test_results_carry_enums_and_the_partition() -> None:
     updated = UpdatedApplication(application_id="app-1", state="Running")
     complete_result(yunishard.Result("rm_default", ApplicationResponse(updated=[updated])))
     assert updated.state is yunishard.ApplicationState.RUNNING
-
-
-def test_a_command_of_the_server_names_the_extra(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(cli.COMMANDS, "up", cli.Command("yunishard.deploy.up", "start", ("uvloop_that_is_missing",)))
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["up"])
-    assert ended.value.code == 2
-    assert capsys.readouterr().err == (
-        "yunishard up: not part of a client installation (module uvloop_that_is_missing is missing): "
-        "pip install 'yunishard[server]'\n"
-    )

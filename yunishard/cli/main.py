@@ -164,7 +164,7 @@ Run = Callable[[argparse.Namespace], int]
 
 
 class Command(NamedTuple):
-    """A subcommand: its module, its summary, and what it needs beyond a client installation.
+    """A subcommand: its module, its summary, and the extra that installs what it needs beyond the SDK.
 
     The module has `add_NAME_arguments(parser)` and `run_NAME(args) -> int`, with `_` for each `-` in the name. The
     docstring of the latter is the help text: its first paragraph stands before the options, the others after them.
@@ -173,15 +173,14 @@ class Command(NamedTuple):
     module: str
     about: str
     """Empty for a command that only scripts use, which the help does not list."""
-    needs: tuple[str, ...] = ()
-    """Modules of other distributions that only an extra installs."""
-    extra: str = "server"
+    extra: str = "cli"
+    """Empty if it needs nothing beyond the SDK."""
 
     def find_missing(self) -> str:
-        """Return what is missing in a client installation, as an error for users; empty if nothing is."""
-        name = next((name for name in self.needs if importlib.util.find_spec(name) is None), "")
-        how = f"(module {name} is missing): pip install '{PROGRAM}[{self.extra}]'"
-        return f"not part of a client installation {how}" if name else ""
+        """Return what this installation lacks for the command, as an error for users; empty if it lacks nothing."""
+        name = next((name for name in EXTRAS.get(self.extra, ()) if importlib.util.find_spec(name) is None), "")
+        how = f"pip install 'WHEEL[{self.extra}]', where WHEEL is the path of the wheel"
+        return f"needs the extra {self.extra!r} (module {name} is missing): {how}" if name else ""
 
     @staticmethod
     def find_functions(name: str, module: ModuleType) -> tuple[Run, Callable[[argparse.ArgumentParser], None]]:
@@ -190,14 +189,20 @@ class Command(NamedTuple):
         return getattr(module, f"run_{part}"), getattr(module, f"add_{part}_arguments")
 
 
-_SERVER: Final = ("cryptography", "grpc", "h11", "jwt", "starlette", "uvicorn", "uvloop")
-_TOKENS: Final = ("cryptography", "jwt")
-_KUBERNETES: Final = ("aiohttp", "cryptography", "uvloop")
+_CLI: Final = ("re2", "rich", "shtab", "textual", "yaml")
+
+EXTRAS: Final = {
+    "cli": _CLI,
+    "server": (*_CLI, "cryptography", "grpc", "h11", "jwt", "starlette", "uvicorn", "uvloop"),
+    "kubernetes": ("aiohttp", "cryptography", "re2", "uvloop", "yaml"),
+}
+"""Modules of other distributions that an extra installs (`pyproject.toml`)."""
+
 _ADMINISTRATION: Final = "yunishard.cli.commands.administration"
 _CREDENTIALS: Final = "yunishard.cli.commands.credentials"
 
 COMMANDS: Final = {
-    "up": Command("yunishard.deploy.up", "start the whole system and supervise it", _SERVER),
+    "up": Command("yunishard.deploy.up", "start the whole system and supervise it", "server"),
     "status": Command("yunishard.cli.commands.status", "show the system on one screen, and what needs attention"),
     "top": Command("yunishard.cli.commands.top", "show queues, applications, nodes and events live, full screen"),
     "queue": Command("yunishard.cli.commands.queue", "show queues with usage and limits; limit, stop and start one"),
@@ -220,24 +225,21 @@ COMMANDS: Final = {
     "simulate": Command(
         "yunishard.workloads.simulator.command", "simulate a workload in virtual time, and compare policies"
     ),
-    "keys": Command(_CREDENTIALS, "create keys for the native port, and allow RMs to use them"),
+    "keys": Command(_CREDENTIALS, "create keys for the native port, and allow RMs to use them", ""),
     "cluster": Command("yunishard.cli.commands.cluster", "create and replace the keys between hosts of a system"),
-    "token": Command(_CREDENTIALS, "create a token for REST, or show its claims", _TOKENS),
+    "token": Command(_CREDENTIALS, "create a token for REST, or show its claims", "server"),
     "journal": Command(
-        "yunishard.journal_tools.command", "inspect, replay and export the journal of a partition", _SERVER
+        "yunishard.journal_tools.command", "inspect, replay and export the journal of a partition", "server"
     ),
-    "backup": Command("yunishard.store.backup", "copy the state of a system, also while it runs", _SERVER),
-    "store": Command("yunishard.store.cli", "prepare a PostgreSQL store, or copy a system into it", _SERVER),
-    "k8s-shim": Command(
-        "yunishard.kubernetes_shim.command", "schedule the pods of a Kubernetes cluster", _KUBERNETES, "kubernetes"
-    ),
+    "backup": Command("yunishard.store.backup", "copy the state of a system, also while it runs", "server"),
+    "store": Command("yunishard.store.cli", "prepare a PostgreSQL store, or copy a system into it", "server"),
+    "k8s-shim": Command("yunishard.kubernetes_shim.command", "schedule the pods of a Kubernetes cluster", "kubernetes"),
     "k8s-admission": Command(
         "yunishard.kubernetes_shim.admission.command",
         "serve the admission webhooks of Kubernetes",
-        _KUBERNETES,
         "kubernetes",
     ),
-    "settings": Command("yunishard.cli.commands.settings", "show every setting and its source", _SERVER),
+    "settings": Command("yunishard.cli.commands.settings", "show every setting and its source", "server"),
     "complete": Command("yunishard.cli.commands.names", ""),
     "completion": Command("yunishard.cli.main", "print a completion script for your shell"),
 }
@@ -416,7 +418,7 @@ def _warn_of_variables(command: str) -> None:
     ):
         return
     if COMMANDS["up"].find_missing():
-        return  # a client installation, where most variables mean nothing
+        return  # where most variables mean nothing
     from yunishard.deploy.settings import find_unknown_variables
 
     for line in find_unknown_variables(os.environ):
