@@ -59,8 +59,8 @@ class RmRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     passed_over: str = ""
     """Checksum of the default configuration that the RM could not start with, so that it is not offered again."""
     configs: dict[str, None] = field(default_factory=dict)
-    """Full names of the configured partitions, in their order; empty in records of releases that read them from the
-    configuration. The record has the configuration as the latest version of the RM."""
+    """Full names of the configured partitions, in their order. The record has the configuration as the latest version
+    of the RM."""
     rollout: int = 0
     """Number of the roll-out that set the configuration. A worker with another number receives it again."""
     generations: dict[str, int] = field(default_factory=dict, name="lives")
@@ -72,7 +72,7 @@ class RmRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Partitions that are no longer configured and whose workers report the final releases to the RM."""
     order: int = 0
     """Position of the RM in the order of registration; lower is earlier. Later sessions keep it until the RM leaves or
-    its pause timeout expires. 0 in records of releases without an order of registration."""
+    its pause timeout expires."""
     partition_order: dict[str, int] = field(default_factory=dict)
     """Positions of partitions that were configured after the RM registered; the others have the RM's position."""
     leases: dict[str, int] = field(default_factory=dict)
@@ -284,11 +284,7 @@ class Registry:
         return self._order
 
     def restore(self, session: RmSession, record: RmRecord, *, leave_by: float, now: float) -> None:
-        """Restore a session, and the leases and hosts in its record. Records of releases without an order of
-        registration are restored last and get positions in the order in which they are restored.
-        """
-        if not session.order:
-            session = session.ordered(None, self.next_order())
+        """Restore a session, and the leases and hosts in its record."""
         self._order = max(self._order, session.order, *session.partition_order.values())
         for partition in session.partitions:
             epoch = record.leases.get(partition)

@@ -9,7 +9,6 @@ change has already happened when it is written. Facts that a record does not con
 it is away, which workers are present) are found out again after a restart. Not here: the store (`store.py`).
 """
 
-from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -63,13 +62,7 @@ def build_record(session: RmSession, registry: Registry) -> RmRecord:
 def restore_session(record: RmRecord, checksum: str) -> RmSession:
     """The session in a record, with the checksum of the configuration in force."""
     session = msgspec.convert(record, RmSession, from_attributes=True)
-    configs = record.configs or dict.fromkeys(name for name in record.leases if name not in record.leaving)
-    return replace(session, configs=configs, checksum=checksum, leases={}, hosts={})
-
-
-def sort_records(records: Iterable[RmRecord]) -> list[RmRecord]:
-    """Sort by the order of registration; records of releases without it come last, by the time of registration."""
-    return sorted(records, key=lambda one: (not one.order, one.order or one.registered_ns))
+    return replace(session, checksum=checksum, leases={}, hosts={})
 
 
 def decode_record(data: bytes) -> RmRecord:

@@ -18,7 +18,7 @@ from yunishard.broker.config_versions import VERSIONS_BYTES_MAX, VersionHistory
 from yunishard.broker.hosts import HostRow
 from yunishard.broker.queries import build_version_answer
 from yunishard.broker.registry import RmRecord
-from yunishard.broker.rm_records import decode_record, sort_records
+from yunishard.broker.rm_records import decode_record
 from yunishard.common.messages.control_messages import (
     ConfigVersion,
     HostChange,
@@ -186,7 +186,7 @@ def build_records(rows: Iterable[tuple[str, bytes]]) -> list[RmRecord]:
             found.append(_check_record(rm, decode_record(facts)))
         except msgspec.MsgspecError as error:
             _log.warning("the record of RM %s cannot be read, so the RM has to register again: %s", rm, error)
-    return sort_records(found)
+    return sorted(found, key=lambda one: one.order)
 
 
 def _check_record(rm: str, record: RmRecord) -> RmRecord:

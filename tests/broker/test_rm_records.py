@@ -41,13 +41,6 @@ def test_what_is_recorded_is_all_that_has_to_be_known_again() -> None:
     assert restore_session(facts, registration.checksum) == replace(registration, proxy="")
 
 
-def test_a_record_without_names_of_partitions_has_those_with_a_lease() -> None:
-    bench = whole()
-    session = bench.broker.registry.sessions[RM]
-    assert session.leaving == [GPU]
-    assert restore_session(replace(bench.facts[RM], configs={}), session.checksum) == replace(session, proxy="")
-
-
 def test_leases_are_of_partitions_that_are_configured_or_being_taken_down() -> None:
     bench = whole()
     assert bench.facts[RM].leases == {PARTITION: 1, GPU: 2}
