@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.system import FREE_PORTS, up
+from tests.recorded import content
 from tests.upgrade.content import CHANGED, CONFIGURATIONS, PARTITIONS, RM_1, RM_2
-from tests.upgrade.write import ARCHIVES, NOTE, extract, name_archive
+from tests.upgrade.write import ARCHIVES, EXPORTED, NOTE, extract, name_archive
 from yunishard.broker.rm_records import restore_session
 from yunishard.broker.sqlite_store import SqliteStore
+from yunishard.journal_tools.sources import find_journal
+from yunishard.journal_tools.views import read_all
 from yunishard.partition_worker.journal.database import JournalReader
 from yunishard.partition_worker.journal.files import Files
 from yunishard.webservice.audit import AuditFile, AuditLog, Entry
@@ -59,6 +62,15 @@ def test_each_journal_has_all_steps(state: Path) -> None:
             assert [step.number for step in steps] == list(range(meta.begins, meta.last + 1))
             sent = max((step.received for step in steps), default=0)
             assert snapshot is not None or sent == positions[rm][0][partition]
+
+
+def test_an_exported_journal_has_what_the_journal_has(state: Path) -> None:
+    journal, exported = (
+        read_all(find_journal(str(path), state=None, store=None)).recovery
+        for path in (state / "journals" / "rm-1_default.sqlite", state / EXPORTED)
+    )
+    assert content(exported.image) == content(journal.image)
+    assert list(exported.outbox.unacknowledged()) == list(journal.outbox.unacknowledged())
 
 
 def test_the_history_has_all_allocations(state: Path) -> None:

@@ -19,6 +19,7 @@ from tests.conformance.rest import Rest
 from tests.deploy.system import FREE_PORTS, eventually, up
 from tests.upgrade.builds import Build
 from tests.upgrade.content import HANGING_LOOKUP, build_up, managers, picture
+from yunishard.cli.main import main as run_command
 
 FOLDER: Final = Path(__file__).parent
 ARCHIVES: Final = sorted(FOLDER.glob("*.tar.gz"))
@@ -27,6 +28,9 @@ ARCHIVES: Final = sorted(FOLDER.glob("*.tar.gz"))
 ENDINGS: Final = {"stopped": signal.SIGTERM, "crashed": signal.SIGKILL}
 NOTE: Final = "written.json"
 """The file in an archive with the picture over REST, the positions of the sessions, and the recorded allocations."""
+
+EXPORTED: Final = "rm-1_default.jsonl"
+"""A file in an archive: one of the journals as `yunishard journal export --complete` wrote it."""
 
 LEFT_OUT: Final = ("lock", "run")
 LAST_ALLOCATED: Final = frozenset({"b0", "unheard-1", "v1"})
@@ -69,6 +73,8 @@ def write(archive: Path, how: signal.Signals) -> None:
                 note = {"rest": picture(rest), "positions": positions, "history": read_recorded(rest)}
                 if how is signal.SIGTERM:
                     assert system.stop() == 0, system.errors
+        journal = state / "journals" / "rm-1_default.sqlite"
+        assert run_command(["journal", "export", str(journal), "--complete", "--output", str(state / EXPORTED)]) == 0
         (state / NOTE).write_text(json.dumps(note, indent=1, sort_keys=True) + "\n")
         with tarfile.open(archive, "w:gz") as packed:
             for path in sorted(state.iterdir()):
