@@ -1,6 +1,8 @@
 """The wheel with each of its extras: what it installs, and what works with it."""
 
 import json
+import shlex
+import sys
 import tomllib
 from collections.abc import Callable
 from importlib.metadata import packages_distributions
@@ -13,7 +15,7 @@ from packaging.requirements import Requirement
 
 from tests.deploy.system import FREE_PORTS, up
 from tests.packaging.conftest import ROOT, run
-from yunishard.cli.main import COMMANDS, EXTRAS
+from yunishard.cli.main import COMMANDS, EXTRAS, describe_installation
 
 IMPORT_MAX_S: Final = 0.15
 """Seconds of a processor that the SDK takes to be imported."""
@@ -83,7 +85,30 @@ def test_commands_work_with_their_extra_and_name_it_without(extra: str, install:
         else:
             assert done.returncode == 2
             assert done.stderr.startswith(f"yunishard {name}: needs the extra '{COMMANDS[name].extra}' (module ")
-            assert f"pip install 'WHEEL[{COMMANDS[name].extra}]'" in done.stderr
+            _check_installable(done.stderr, programs / "python")
+
+
+def _check_installable(error: str, python: Path) -> None:
+    """Check that pip accepts the command at the end of an error (the environment has no pip of its own)."""
+    program, *command = shlex.split(error.partition(" is missing): ")[2])
+    assert (program, command[:3]) == (str(python), ["-m", "pip", "install"])
+    pip = (sys.executable, "-m", "pip", "--python", python)
+    done = run(*pip, "install", "--dry-run", "--no-deps", "--no-index", *command[3:])
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("source", "wanted"),
+    [
+        (None, "yunishard[cli]"),
+        ({"url": "file:///a%20b/yunishard-0.1.0.whl", "archive_info": {}}, "/a b/yunishard-0.1.0.whl[cli]"),
+        ({"url": "file:///home/ann/yunishard", "dir_info": {"editable": True}}, "--editable /home/ann/yunishard[cli]"),
+        ({"url": "https://host/yunishard.whl", "archive_info": {}}, "yunishard[cli] @ https://host/yunishard.whl"),
+    ],
+)
+def test_a_missing_extra_is_installed_from_where_the_installation_came_from(source: object, wanted: str) -> None:
+    command = describe_installation("cli", None if source is None else json.dumps(source))
+    assert " ".join(shlex.split(command)) == f"{sys.executable} -m pip install {wanted}"
 
 
 def test_the_modules_that_commands_look_for_are_those_of_their_extra() -> None:

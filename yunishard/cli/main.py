@@ -179,14 +179,34 @@ class Command(NamedTuple):
     def find_missing(self) -> str:
         """Return what this installation lacks for the command, as an error for users; empty if it lacks nothing."""
         name = next((name for name in EXTRAS.get(self.extra, ()) if importlib.util.find_spec(name) is None), "")
-        how = f"pip install 'WHEEL[{self.extra}]', where WHEEL is the path of the wheel"
-        return f"needs the extra {self.extra!r} (module {name} is missing): {how}" if name else ""
+        if not name:
+            return ""
+        from importlib.metadata import distribution
+
+        how = describe_installation(self.extra, distribution(PROGRAM).read_text("direct_url.json"))
+        return f"needs the extra {self.extra!r} (module {name} is missing): {how}"
 
     @staticmethod
     def find_functions(name: str, module: ModuleType) -> tuple[Run, Callable[[argparse.ArgumentParser], None]]:
         """Return the function that runs the command, and the one that adds its options."""
         part = name.replace("-", "_")
         return getattr(module, f"run_{part}"), getattr(module, f"add_{part}_arguments")
+
+
+def describe_installation(extra: str, source: str | None) -> str:
+    """Return the command that adds an extra to an installation from this source, as pip has recorded it in
+    `direct_url.json`: a file, folder or address; None for a package index.
+    """
+    import json
+    from urllib.parse import unquote, urlsplit
+
+    found = json.loads(source or "{}")
+    url = urlsplit(found.get("url", ""))
+    wanted = f"{unquote(url.path)}[{extra}]" if url.scheme == "file" else f"{PROGRAM}[{extra}]"
+    if url.scheme not in ("", "file"):
+        wanted += f" @ {found['url']}"
+    editable = ["--editable"] if found.get("dir_info", {}).get("editable") else []
+    return shlex.join([sys.executable, "-m", "pip", "install", *editable, wanted])
 
 
 _CLI: Final = ("re2", "rich", "shtab", "textual", "yaml")
