@@ -1,6 +1,6 @@
-"""Upgrades to a format 2 that exists only here: format 1 is converted to it, and this build refuses it unchanged.
+"""Upgrades to a next format that exists only here: files are converted to it, and this build refuses them unchanged.
 
-The files of format 1 are those of the state directories that releases have left (`write.py`).
+The files are those of the state directories that releases have left (`write.py`).
 """
 
 import sqlite3
@@ -42,11 +42,16 @@ def read_folder(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and path.suffix != ".lock"}
 
 
+def count_formats(module: Any) -> int:
+    """The latest format of this build."""
+    return len([*module.FORMATS.glob("*.sql")])
+
+
 def invent(module: Any, query: str, folder: Path, patch: pytest.MonkeyPatch, *more: str) -> None:
-    """Invent a format 2 with another table, which the conversion fills from format 1."""
+    """Invent the next format, with another table that the conversion fills from the others."""
     formats = copytree(module.FORMATS, folder / "formats", dirs_exist_ok=True)
     statements = ("CREATE TABLE added (name TEXT NOT NULL)", f"INSERT INTO added {query}", *more)
-    (formats / "2.sql").write_text("".join(f"{statement};\n" for statement in statements))
+    (formats / f"{count_formats(module) + 1}.sql").write_text("".join(f"{statement};\n" for statement in statements))
     patch.setattr(module, "FORMATS", formats)
 
 
@@ -91,34 +96,36 @@ def read_added(path: Path) -> tuple[int, list[str]]:
 
 
 def test_a_file_is_converted_once(state: Path, tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    latest = count_formats(kind.module)
     invent(kind.module, kind.query, tmp_path, monkeypatch)
     for _ in range(2):
         kind.open(state / kind.path).close()
-        assert read_added(state / kind.path) == (2, kind.names)
+        assert read_added(state / kind.path) == (latest + 1, kind.names)
 
 
 def test_a_conversion_that_fails_changes_nothing(
     state: Path, tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    before = read_added(state / kind.path)
     with monkeypatch.context() as patch:
         invent(kind.module, kind.query, tmp_path, patch, "INSERT INTO added VALUES (NULL)")
         with pytest.raises((OSError, sqlite3.Error), match="NOT NULL constraint failed"):
             kind.open(state / kind.path)
-    assert read_added(state / kind.path) == (1, [])
+    assert read_added(state / kind.path) == before
     kind.open(state / kind.path).close()
 
 
 def test_a_converted_file_is_refused_by_the_build_before_and_not_changed(
     state: Path, tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = state / kind.path
+    path, latest = state / kind.path, count_formats(kind.module)
     with monkeypatch.context() as patch:
         invent(kind.module, kind.query, tmp_path, patch)
         with closing(kind.open(path)):
             copies = read_folder(path.parent)  # as after a crash, with a log that is not empty
     for name, content in copies.items():
         (path.parent / name).write_bytes(content)
-    with pytest.raises(OSError, match="it has format 2, this release supports up to 1"):
+    with pytest.raises(OSError, match=f"it has format {latest + 1}, this release supports up to {latest}"):
         kind.open(path)
     left = read_folder(path.parent)
     assert {name: left[name] for name in copies if not name.endswith("-shm")} == {
@@ -142,14 +149,14 @@ def open_and_close(folder: Path, partition: str) -> list[int]:
 def test_a_journal_goes_over_to_the_next_format_when_a_worker_opens_it_and_not_back(
     state: Path, partition: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, files = state / "journals", Files(state / "journals", partition)
+    folder, files, latest = state / "journals", Files(state / "journals", partition), database.FORMAT
     with monkeypatch.context() as patch:
-        patch.setattr(database, "FORMAT", 2)
+        patch.setattr(database, "FORMAT", latest + 1)
         with closing(JournalReader(files)) as reader:
             numbers = [step.number for step in reader.read_steps(reader.read_meta().begins)]
         assert open_and_close(folder, partition) == open_and_close(folder, partition) == numbers
     before = {path: path.read_bytes() for path in (files.database, *(path for _, path in files.snapshots()))}
-    refused = f"journal of partition {partition} has format 2, and this release reads formats up to 1: start the"
+    refused = f"journal of partition {partition} has format {latest + 1}, and this release reads formats up to {latest}"
     with pytest.raises(OSError, match=refused):
         open_and_close(folder, partition)
     with pytest.raises(OSError, match=refused), closing(JournalReader(files)) as reader:
@@ -171,13 +178,13 @@ def test_a_store_is_converted_by_migrate_only_and_then_refused_by_the_build_befo
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A host that starts may create tables, but must not convert those of hosts that still run."""
-    uri = postgres.new_store()
+    uri, latest = postgres.new_store(), connection.FORMAT
     with closing(PostgresStore(uri)) as store:
         store.begin(1000)
         keep(store, 1, "text")
     with monkeypatch.context() as patch:
-        patch.setattr(connection, "FORMAT", 2)
-        earlier = "the store has format 1, this release needs 2: run `yunishard store migrate`"
+        patch.setattr(connection, "FORMAT", latest + 1)
+        earlier = f"the store has format {latest}, this release needs {latest + 1}: run `yunishard store migrate`"
         status, shown = run(capsys, "init", uri)
         assert status == 2
         assert shown.endswith(f"{earlier}; stop all hosts first\n")
@@ -187,14 +194,15 @@ def test_a_store_is_converted_by_migrate_only_and_then_refused_by_the_build_befo
             invent(connection, "SELECT rm FROM managers", tmp_path, failing, "INSERT INTO added VALUES (NULL)")
             assert run(capsys, "migrate", uri)[0] == 2
         invent(connection, "SELECT rm FROM managers", tmp_path, patch)
-        assert run(capsys, "migrate", uri) == (0, "the store has format 2 now, before 1\n")
-        assert run(capsys, "migrate", uri) == run(capsys, "init", uri) == (0, "the store has format 2 already\n")
+        assert run(capsys, "migrate", uri) == (0, f"the store has format {latest + 1} now, before {latest}\n")
+        done = (0, f"the store has format {latest + 1} already\n")
+        assert run(capsys, "migrate", uri) == run(capsys, "init", uri) == done
         with closing(PostgresStore(uri)) as store:
             assert store.read_records() == [facts(RM, "text")]
     for action in ("init", "migrate", "check"):
         status, shown = run(capsys, action, uri)
         assert status == 2
-        assert "the store has format 2, and this release reads formats up to 1: start the release that" in shown
+        assert f"the store has format {latest + 1}, and this release reads formats up to {latest}: start the" in shown
     with psycopg.connect(uri) as opened:
         rows = opened.execute("SELECT number, (SELECT name FROM added) FROM store_format").fetchall()
-    assert rows == [(2, RM)]
+    assert rows == [(latest + 1, RM)]
