@@ -74,6 +74,7 @@ SLOW: Final = (
     "properties",
     "partition_worker/journal",
     "test_docs.py",
+    "test_doc_lines.py",
     "test_lost_links.py",
     "conformance",
     "captures",
