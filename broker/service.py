@@ -26,8 +26,8 @@ from yunishard.common.messages.query_messages import ProcessHealth
 from yunishard.common.names import BROKER, FILE, OFF, RECORD
 from yunishard.common.process.logs import log_lines
 from yunishard.common.process.main import Arguments, Life
-from yunishard.common.process.metrics import Family, report_slowest_write
-from yunishard.common.process.process_metrics import ProcessMetrics
+from yunishard.common.process.metrics import Family
+from yunishard.common.process.process_metrics import ProcessMetrics, list_families
 from yunishard.common.settings import Settings
 from yunishard.common.sqlite_file import IN_MEMORY
 from yunishard.common.transport.event_loop import BrokerPort, Transport, clock, drive
@@ -123,12 +123,13 @@ def report_process(broker: BrokerMachine, process: ProcessMetrics, record: Recor
 
     def collect_families() -> list[Family]:
         record.check_files()
-        return [*process.collect(), report_slowest_write("record", record.writes.slowest_s)]
+        return list_families(process.registry)
 
     def report_health() -> ProcessHealth:
         record.check_files()
         return process.report_health(record.writes)
 
+    process.watch_writes("record", record.writes)
     broker.metrics.process_families, broker.report_health = collect_families, report_health
 
 

@@ -29,7 +29,7 @@ from yunishard.common.process.host_facts import measure_capacity
 from yunishard.common.process.logs import configure_logging
 from yunishard.common.process.main import install_signal_handlers
 from yunishard.common.process.metrics import Family, encode_families
-from yunishard.common.process.process_metrics import ProcessMetrics
+from yunishard.common.process.process_metrics import ProcessMetrics, list_families
 from yunishard.common.settings import Settings, SettingsError, add_options, given_options
 from yunishard.common.transport.event_loop import BrokerConnection, clock
 from yunishard.deploy import children, service_manager
@@ -120,7 +120,7 @@ async def supervise(settings: Settings, state: StateDirectory, commands: Command
         capacity=HostCapacity(version("yunishard"), *measure_capacity()),
     )
     manager = ServiceManager(os.environ)
-    link = BrokerLink(settings, report, lambda: [*own.collect(), *supervisor.metrics()])
+    link = BrokerLink(settings, report, lambda: [*list_families(own.registry), *supervisor.metrics()])
     own = ProcessMetrics(process_label(link.name), send=link.send_metrics)
     async with asyncio.TaskGroup() as group:
         processes = Processes(commands, state.lock, group, report, compiled)

@@ -17,6 +17,8 @@ from importlib.metadata import EntryPoint, entry_points, version
 from importlib.util import find_spec
 from typing import Final
 
+from msgspec.structs import replace
+
 from yunishard.common.messages.control_messages import Hello
 from yunishard.common.messages.kinds import Header
 from yunishard.common.messages.rm_messages import Heartbeat
@@ -26,8 +28,8 @@ from yunishard.common.process import gc_tuning
 from yunishard.common.process.compiled import LIBRARY
 from yunishard.common.process.logs import LogLevels, log_lines
 from yunishard.common.process.main import Arguments, Lease, Life
-from yunishard.common.process.metrics import Family, distribution, report_slowest_write
-from yunishard.common.process.process_metrics import ProcessMetrics
+from yunishard.common.process.metrics import Family
+from yunishard.common.process.process_metrics import ProcessMetrics, list_families
 from yunishard.common.settings import Settings
 from yunishard.common.simulated_nodes import build_simulated_nodes, name_simulated_nodes, parse_node_resources
 from yunishard.common.text_formats import format_count
@@ -128,7 +130,9 @@ async def serve_partition(
     wire.send(worker.make_hello())
     life.ready()
     process = ProcessMetrics(WORKER, lease.partition, wire=wire)
-    worker.process_families = lambda: [*process.collect(), *collect_journal_families(start)]
+    if journal is not None:
+        process.watch_writes("journal", journal.writes)
+    worker.process_families = lambda: [*list_families(process.registry), *collect_journal_families(start)]
     worker.report_health = partial(process.report_health, journal.writes if journal is not None else None)
     worker.timer, worker.cpu_timer = time.perf_counter, time.thread_time
     levels, host = LogLevels(CORE), worker.host
@@ -203,15 +207,10 @@ def collect_journal_families(start: StartedWorker) -> list[Family]:
         "recovery_steps": start.steps,
         "recovery_seconds": round(start.took_s, 6),
     }
-    commits = distribution(
-        "yunishard_journal_commit_seconds",
-        "Seconds until a transaction was durable; messages that depend on it are sent then. Investigate if most take "
-        "more than 0.05: the disk is slow, and so is every message.",
-        ("partition",),
-        [((partition,), journal.commits)],
-    )
-    slowest = report_slowest_write("journal", journal.writes.slowest_s, partition)
-    return [*metrics.build_single_families(partition, values), commits, slowest]
+    [commits] = list_families(journal.commits)
+    found = [((partition,), counts, total_s) for _, counts, total_s in commits.distributions]
+    labelled = replace(commits, labels=("partition",), distributions=found)
+    return [*metrics.build_single_families(partition, values), labelled]
 
 
 def _write_notes(worker: Worker, quarantine: Quarantine | None, levels: LogLevels, life: Life) -> None:

@@ -13,7 +13,7 @@ from yunishard.common.process.limits import DescriptorGuard, MemoryLimit
 from yunishard.common.process.logs import log_lines
 from yunishard.common.process.main import Arguments, Life
 from yunishard.common.process.metrics import encode_families
-from yunishard.common.process.process_metrics import ProcessMetrics
+from yunishard.common.process.process_metrics import ProcessMetrics, list_families
 from yunishard.common.settings import Settings
 from yunishard.common.transport.curve_keys import ALLOWED, read_pair, server_file
 from yunishard.common.transport.event_loop import BrokerConnection, NativePort, Transport, drive
@@ -87,7 +87,7 @@ async def serve(arguments: Arguments, life: Life) -> None:
         transport.send(machine.hello())
 
         def report() -> None:
-            families = encode_families([*process.collect(), *machine.metrics.families()])
+            families = encode_families([*list_families(process.registry), *machine.metrics.families()])
             transport.send(make_outgoing(BROKER, Figures(families=families)))
 
         process = ProcessMetrics(label, wire=transport, send=report, memory_max_bytes=settings.proxy_memory_max_bytes)

@@ -1,8 +1,9 @@
-"""Metric families, which each process sends as a JSON list and the web service writes for Prometheus.
+"""Metrics as plain values: what state machines give, and what each process sends as a JSON list to the web service.
 
 Families of one name from several processes become one on the page, so all processes give them the same kind and help.
 
-Not here: the metrics of each process (its `metrics.py`), and the text format of the page (`metrics_text.py`).
+Not here: the metrics of each process (its `metrics.py`), its registry (`process_metrics.py`), and the page
+(`yunishard/webservice/metrics.py`).
 """
 
 from bisect import bisect_left
@@ -17,8 +18,8 @@ BOUNDS_S: Final = (0.0001, 0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
 
 
 class Histogram:
-    """Observed values by bucket. `counts` are not cumulative: each counts values up to its bound and above the one
-    before, the last counts values above all bounds.
+    """Values that a state machine observed, by bucket. `counts` are not cumulative: each counts values up to its bound
+    and above the one before, the last counts values above all bounds.
     """
 
     __slots__ = ("bounds", "counts", "sum_s")
@@ -125,26 +126,16 @@ def distribution(
 PROCESS_LABELS: Final = ("process", "partition")
 """Labels of metrics about a process; the partition is that of a worker."""
 
+PROCESS_UP: Final = (
+    "Whether the process answers, or sends its metrics; if not, its other series are missing. Investigate 0 for more "
+    "than a minute: a process that ended restarts within seconds."
+)
+"""The help text of `yunishard_process_up`."""
+
 
 def report_process_up(process: str, partition: str = "", *, is_up: bool = True) -> Family:
-    """Whether a process runs: it reports so itself; a process that misses it reports the opposite."""
-    return gauge(
-        "yunishard_process_up",
-        "Whether the process answers, or sends its metrics; if not, its other series are missing. Investigate 0 for "
-        "more than a minute: a process that ended restarts within seconds.",
-        PROCESS_LABELS,
-        [((process, partition), int(is_up))],
-    )
-
-
-def report_slowest_write(what: str, slowest_s: float, partition: str = "") -> Family:
-    """Return the family about the durations of writes to a file or database."""
-    text = (
-        "Seconds until the longest write of the last minute or two was durable, by what was written: journal, record"
-        " (of the broker), history, audit. Investigate above 0.5: the disk or the database is slow."
-    )
-    sample = ((what, partition), round(slowest_s, 6))
-    return gauge("yunishard_write_slowest_seconds", text, ("what", "partition"), [sample])
+    """Whether a process answers: the process that asks it reports so if it does not."""
+    return gauge("yunishard_process_up", PROCESS_UP, PROCESS_LABELS, [((process, partition), int(is_up))])
 
 
 def report_journal_stuck(partition: str, *, is_stuck: bool) -> Family:

@@ -1,7 +1,7 @@
-"""Metrics that every server process reports about itself: work, memory, and the delay of its event loop.
+"""Metrics that every server process reports about itself, and the way of its metrics to another process.
 
-They are collected on request, except for the delay of the loop, which a timer measures. ZeroMQ does not report how many
-messages wait to be sent; the windows of flow control do.
+They are kept in a registry of prometheus-client. Most are read on request; a timer measures the delay of the event
+loop. ZeroMQ does not report how many messages wait to be sent; the windows of flow control do.
 
 Not here: metrics of what the process does, and the limit on its memory (`limits.py`).
 """
@@ -9,16 +9,21 @@ Not here: metrics of what the process does, and the limit on its memory (`limits
 import asyncio
 import gc
 import os
-import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector, disable_created_metrics
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from yunishard.common.messages.query_messages import ProcessHealth
 from yunishard.common.process.health import ClockWatch, WriteTimes, list_memory_uses
-from yunishard.common.process.limits import count_open_descriptors, resident_bytes
-from yunishard.common.process.metrics import PROCESS_LABELS, Family, counter, gauge, report_process_up
+from yunishard.common.process.metrics import PROCESS_UP, Distribution, Family, counter, gauge
 from yunishard.common.transport.event_loop import Transport
+
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a series for each counter that holds the time of its start
 
 CHECK_INTERVAL_S: Final = 0.5
 """Between two measurements of the loop's delay."""
@@ -30,15 +35,12 @@ REPORT_INTERVAL_S: Final = 5.0
 """How often a process sends its metrics if it is not queried for them."""
 
 _HELP: Final = {
-    "cpu_seconds_total": "Seconds of processor time used. A rate near 1 is the most that one process can use.",
+    "up": PROCESS_UP,
     "garbage_collections_total": "Garbage collections by generation; each of generation 2 visits every object and "
     "takes a while.",
-    "resident_bytes": "Memory in use, in bytes. Investigate growth while the cluster does not grow.",
     "memory_bound_ratio": "Share of the tightest bound on its memory that is in use: its own one, a limit of the "
     "system, or the memory of the host. Investigate values above 0.9: at the bound processes end.",
-    "open_files": "Open files and sockets. Investigate values near the limit of the system (`ulimit -n`).",
     "threads": "Threads, with those of libraries.",
-    "start_time_seconds": "When the process started, in Unix seconds. A new time is a restart: the log has the reason.",
     "loop_lag_seconds": "Delay of the event loop in seconds at the last check, at most half a second ago.",
     "loop_lag_max_seconds": "The longest delay of the event loop within half a minute, in seconds. Investigate values "
     "above 1: a worker that is silent for longer than a lease (10 s) is replaced.",
@@ -57,11 +59,9 @@ _HELP: Final = {
 _LABEL: Final = {"garbage_collections_total": "generation", "messages_total": "direction"}
 """The label of metrics with several values."""
 
-_STARTED: Final = time.time()
-
 
 class ProcessMetrics:
-    """The metrics of this process. Needs a running event loop.
+    """The metrics of this process, a collector of its registry. Needs a running event loop.
 
     Args:
         process: The name of the process.
@@ -69,6 +69,7 @@ class ProcessMetrics:
         wire: The transport whose messages are counted.
         memory_max_bytes: The bound at which this process ends; 0 without one.
         send: Called every REPORT_INTERVAL_S seconds to send the metrics; None if they are only queried.
+        registry: The registry of all metrics of the process; a new one by default.
     """
 
     def __init__(
@@ -79,14 +80,26 @@ class ProcessMetrics:
         send: Callable[[], None] | None = None,
         *,
         memory_max_bytes: int = 0,
+        registry: CollectorRegistry | None = None,
     ) -> None:
-        self._labels = (process, partition)
+        self._labels = {"process": process, "partition": partition} if partition else {"process": process}
+        self._partition = partition
         self._wire = wire
         self._send = send
         self._delays_s: deque[float] = deque(maxlen=CHECKS_KEPT)
-        self._checks = 0
         self._memory_max_bytes = memory_max_bytes
         self._clock = ClockWatch()
+        self._checks = Counter("yunishard_process_loop_checks_total", _HELP["loop_checks_total"], registry=None)
+        self._system = ProcessCollector("yunishard", registry=None)
+        self.registry = registry or CollectorRegistry()
+        self.registry.register(self)
+        self._slowest = Gauge(
+            "yunishard_write_slowest_seconds",
+            "Seconds until the longest write of the last minute or two was durable, by what was written: journal, "
+            "record (of the broker), history, audit. Investigate above 0.5: the disk or the database is slow.",
+            ("partition", "what"),
+            registry=self.registry,
+        )
         self._loop = asyncio.get_running_loop()
         self._check_timer = self._schedule_check()
         self._send_timer = self._loop.call_soon(self._send_metrics)
@@ -94,6 +107,10 @@ class ProcessMetrics:
     def close(self) -> None:
         self._check_timer.cancel()
         self._send_timer.cancel()
+
+    def watch_writes(self, what: str, writes: WriteTimes) -> None:
+        """Report the longest of these writes, too."""
+        self._slowest.labels(self._partition, what).set_function(lambda: round(writes.slowest_s, 6))
 
     def report_health(self, writes: WriteTimes | None = None) -> ProcessHealth:
         """Return the problems of this process as of now; `writes` are those to its file."""
@@ -103,21 +120,23 @@ class ProcessMetrics:
             memory=next((one.describe_problem() for one in list_memory_uses(self._memory_max_bytes)), ""),
         )
 
-    def collect(self) -> list[Family]:
-        """Return all of them as of now."""
+    def collect(self) -> Iterator[Metric]:
+        """All of them as of now, with the labels of the process, labels in the order of their names."""
+        for metric in (*self._system.collect(), *self._checks.collect(), *self._read()):
+            metric.samples = [one._replace(labels=sort_labels(self._labels | one.labels)) for one in metric.samples]
+            yield metric
+
+    def _read(self) -> Iterator[Metric]:
+        """The metrics whose values are kept elsewhere."""
         memory = list_memory_uses(self._memory_max_bytes)
         values: dict[str, float | Mapping[str, float]] = {
-            "cpu_seconds_total": time.process_time(),
+            "up": 1,
             "garbage_collections_total": {str(n): one["collections"] for n, one in enumerate(gc.get_stats())},
-            "resident_bytes": resident_bytes(),
             "memory_bound_ratio": round(memory[0].share, 4) if memory else 0.0,
             "clock_jumps_total": self._clock.jumps,
-            "open_files": count_open_descriptors(),
             "threads": count_threads(),
-            "start_time_seconds": round(_STARTED, 3),
             "loop_lag_seconds": round(self._delays_s[-1], 6) if self._delays_s else 0.0,
             "loop_lag_max_seconds": round(max(self._delays_s, default=0.0), 6),
-            "loop_checks_total": self._checks,
         }
         if self._wire is not None:
             values |= {
@@ -125,15 +144,13 @@ class ProcessMetrics:
                 "messages_waiting": self._wire.waiting,
                 "messages_dropped_total": self._wire.dropped,
             }
-        return [report_process_up(*self._labels), *(self._make(name, value) for name, value in values.items())]
-
-    def _make(self, name: str, value: float | Mapping[str, float]) -> Family:
-        """Make a family of one value, or of one for each value of another label."""
-        values = {(key,): one for key, one in value.items()} if isinstance(value, Mapping) else {(): value}
-        make = counter if name.endswith("_total") else gauge
-        labels = (*PROCESS_LABELS, _LABEL[name]) if name in _LABEL else PROCESS_LABELS
-        samples = [((*self._labels, *key), one) for key, one in values.items()]
-        return make(f"yunishard_process_{name}", _HELP[name], labels, samples)
+        for name, value in values.items():
+            make = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+            labels = [_LABEL[name]] if name in _LABEL else []
+            metric = make(f"yunishard_process_{name}", _HELP[name], labels=labels)
+            for key, one in (value if isinstance(value, Mapping) else {"": value}).items():
+                metric.add_metric([key], one)  # without a label the key is dropped
+            yield metric
 
     def _schedule_check(self) -> asyncio.TimerHandle:
         due = self._loop.time() + CHECK_INTERVAL_S
@@ -141,7 +158,7 @@ class ProcessMetrics:
 
     def _check(self, due: float) -> None:
         self._delays_s.append(max(0.0, self._loop.time() - due))
-        self._checks += 1
+        self._checks.inc()
         self._clock.look()
         self._check_timer = self._schedule_check()
 
@@ -149,6 +166,34 @@ class ProcessMetrics:
         if self._send is not None:
             self._send_timer = self._loop.call_later(REPORT_INTERVAL_S, self._send_metrics)
             self._send()
+
+
+def sort_labels(labels: dict[str, str]) -> dict[str, str]:
+    """Put labels into the order of their names."""
+    return dict(sorted(labels.items()))
+
+
+def list_families(collector: Collector) -> list[Family]:
+    """Return the metrics of a collector, such as a registry, in the form that another process receives."""
+    return [_make_family(metric) for metric in collector.collect() if metric.samples]
+
+
+def _make_family(metric: Metric) -> Family:
+    labels = tuple(label for label in metric.samples[0].labels if label != "le")
+    if metric.type != "histogram":
+        make = counter if metric.type == "counter" else gauge
+        samples = [(tuple(one.labels.values()), one.value) for one in metric.samples]
+        return make(metric.samples[0].name, metric.documentation, labels, samples)
+    found: list[Distribution] = []
+    bounds, counts = dict[float, None](), [0.0]
+    for one in metric.samples:  # of each distribution first the buckets, which count all values up to their bound
+        if one.name.endswith("_bucket"):
+            bounds[float(one.labels["le"])] = None
+            counts.append(one.value)
+        elif one.name.endswith("_sum"):
+            found.append((tuple(one.labels.values()), [int(b - a) for a, b in pairwise(counts)], one.value))
+            counts = [0.0]
+    return Family(metric.name, "histogram", metric.documentation, labels, [], tuple(bounds)[:-1], found)
 
 
 def count_threads() -> int:

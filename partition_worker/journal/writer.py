@@ -24,12 +24,13 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from prometheus_client import Histogram
+
 from yunishard.common.messages.journal_messages import Append, Kept, NotKept, SnapshotTaken, TakeSnapshot
 from yunishard.common.messages.kinds import Header
 from yunishard.common.messages.wire import Incoming, Outgoing, decode_body, encode_body
 from yunishard.common.names import JOURNAL
 from yunishard.common.process.health import WriteTimes
-from yunishard.common.process.metrics import Histogram
 from yunishard.common.settings import Settings
 from yunishard.partition_worker.journal.protocol import Fenced, Journal
 from yunishard.partition_worker.journal.snapshot_process import SnapshotProcess
@@ -104,8 +105,13 @@ class JournalWriter:
         self._answers: deque[Incoming] = deque()
         self.snapshot_at, self.snapshot_took_s = time.monotonic(), 0.0
         """Monotonic start time of the latest snapshot (or of the process, before the first one), and its duration."""
-        self.commits = Histogram(COMMIT_BOUNDS_S)
-        """Durations in seconds of transactions that stored steps."""
+        self.commits = Histogram(
+            "yunishard_journal_commit_seconds",
+            "Seconds until a transaction was durable; messages that depend on it are sent then. Investigate if most "
+            "take more than 0.05: the disk is slow, and so is every message.",
+            buckets=COMMIT_BOUNDS_S,
+            registry=None,
+        )
         self.writes = WriteTimes()
         """The same of the last minutes, for the health check."""
         self._failure = ""

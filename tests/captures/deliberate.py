@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from tests.captures.canon import Document
 from tests.captures.compare import ABSENT, Difference
-from yunishard.common.process import metrics_text
+from yunishard.webservice import metrics
 
 
 class Deliberate(NamedTuple):
@@ -47,6 +47,7 @@ BY_ANY_NAME: Final = "a partition is found by each of its names"
 CONSECUTIVE: Final = "an answer has no more events than is configured, and they follow each other"
 PROCESS: Final = "what a process looks like inside is its own, and was not kept of the reference"
 TEXT_ONLY: Final = "metrics are text, in whatever other form a scraper would take them as well"
+OPENMETRICS: Final = "metrics are OpenMetrics for who takes it, where the name of a counter has no `_total`"
 
 
 def _is_time(given: Document) -> bool:
@@ -74,6 +75,10 @@ def _names_errors(given: Document) -> bool:
     """Whether it is YuniKorn's text, with whose errors they are."""
     text = "There were 3 scheduling errors logged in the metrics, by resource managers within the last 10 minutes: ["
     return isinstance(given, str) and given.startswith(text)
+
+
+def _is_kind_of_counter(given: Document) -> bool:
+    return given in ("counter", "unknown")
 
 
 def _anything(_given: Document) -> bool:
@@ -133,7 +138,10 @@ DELIBERATE: Final = (
     Deliberate("empty-metrics", f'{_SCHEDULER}_*{{state="*"}}', 0, AT_ONCE),
     Deliberate("*metrics*", f'{_SCHEDULER}_node_sorting_latency_milliseconds_count{{level="*"}}', 0, NOT_TIMED),
     Deliberate("*metrics*", f"{_SCHEDULER}_trynode_*_milliseconds_count", 0, NOT_TIMED),
-    Deliberate("main-metrics-protobuf-accept", "/headers/content-type", metrics_text.CONTENT_TYPE, TEXT_ONLY),
+    Deliberate("main-metrics-openmetrics-accept", "/headers/content-type", metrics.OPENMETRICS_TYPE, OPENMETRICS),
+    Deliberate("main-metrics-openmetrics-accept", "/body/yunikorn_*_total", ABSENT, OPENMETRICS),
+    Deliberate("main-metrics-openmetrics-accept", "/body/yunikorn_*", _is_kind_of_counter, OPENMETRICS),
+    Deliberate("main-metrics-protobuf-accept", "/headers/content-type", metrics.TEXT_TYPE, TEXT_ONLY),
     # texts
     Deliberate("main-debug-stack", "/body", _is_text, PROCESS),
     Deliberate("main-pprof-index-noslash", "/body", '<a href="/debug/pprof/">Moved Permanently</a>.\n\n', PROCESS),

@@ -5,16 +5,21 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import pytest
+from prometheus_client import Histogram
 
 from yunishard.common.messages.kinds import Header
 from yunishard.common.messages.wire import Incoming, Outgoing
 from yunishard.common.process import process_metrics
-from yunishard.common.process.metrics import Family, report_process_up
-from yunishard.common.process.process_metrics import CHECK_INTERVAL_S, ProcessMetrics
+from yunishard.common.process.health import WriteTimes
+from yunishard.common.process.metrics import Family
+from yunishard.common.process.process_metrics import CHECK_INTERVAL_S, ProcessMetrics, list_families
 from yunishard.common.transport.event_loop import Transport
 from yunishard.common.transport.inbox import Inbox
 
 _T = TypeVar("_T")
+
+
+LABELS = {"partition": "rm-1_default", "process": "partition_worker"}
 
 
 def told(tell: Callable[[], _T]) -> _T:
@@ -35,27 +40,28 @@ def values(families: list[Family], name: str) -> dict[tuple[str, ...], float]:
 def test_everything_says_which_process_it_is_about() -> None:
     def families() -> list[Family]:
         metrics = ProcessMetrics("partition_worker", "rm-1_default")
-        found = metrics.collect()
+        found = list_families(metrics.registry)
         metrics.close()
         return found
 
     found = told(families)
-    assert report_process_up("partition_worker", "rm-1_default") in found
-    assert all(values[:2] == ("partition_worker", "rm-1_default") for family in found for values, _ in family.samples)
-    for name in ("cpu_seconds_total", "resident_bytes", "open_files", "threads", "start_time_seconds"):
+    assert values(found, "up") == {("rm-1_default", "partition_worker"): 1}
+    for family in found:
+        assert dict(zip(family.labels, family.samples[0][0], strict=True)).items() >= LABELS.items()
+    for name in ("cpu_seconds_total", "resident_memory_bytes", "open_fds", "threads", "start_time_seconds"):
         assert all(value > 0 for value in values(found, name).values()), name
     assert len(values(found, "garbage_collections_total")) == 3
 
 
 def checks(metrics: ProcessMetrics) -> float:
-    return sum(values(metrics.collect(), "loop_checks_total").values())
+    return sum(values(list_families(metrics), "loop_checks_total").values())
 
 
 def check(metrics: ProcessMetrics, *, late_s: float) -> float:
     """Check the loop as if it were so late; return the delay that is reported."""
     metrics._check_timer.cancel()
     metrics._check(asyncio.get_running_loop().time() - late_s)
-    return sum(values(metrics.collect(), "loop_lag_seconds").values())
+    return sum(values(list_families(metrics), "loop_lag_seconds").values())
 
 
 def test_checks_of_an_idle_loop_are_counted() -> None:
@@ -75,7 +81,7 @@ def test_a_loop_that_was_busy_is_late() -> None:
     async def run() -> tuple[float, float, float]:
         metrics = ProcessMetrics("broker")
         late, later = check(metrics, late_s=2 * CHECK_INTERVAL_S), check(metrics, late_s=0.0)
-        longest = sum(values(metrics.collect(), "loop_lag_max_seconds").values())
+        longest = sum(values(list_families(metrics), "loop_lag_max_seconds").values())
         metrics.close()
         return late, later, longest
 
@@ -98,14 +104,14 @@ def test_messages_are_counted_in_each_direction_and_those_that_wait() -> None:
         await wire.receive(0.0)
         wire.send(Outgoing("peer", Header(kind="Ack"), b""))
         metrics = ProcessMetrics("broker", wire=wire)
-        found = metrics.collect()
+        found = list_families(metrics.registry)
         metrics.close()
         return found
 
     found = asyncio.run(run())
-    assert values(found, "messages_total") == {("broker", "", "in"): 3, ("broker", "", "out"): 1}
-    assert values(found, "messages_waiting") == {("broker", ""): 3}
-    assert values(found, "messages_dropped_total") == {("broker", ""): 0}
+    assert values(found, "messages_total") == {("in", "broker"): 3, ("out", "broker"): 1}
+    assert values(found, "messages_waiting") == {("broker",): 3}
+    assert values(found, "messages_dropped_total") == {("broker",): 0}
 
 
 def test_metrics_are_sent_at_once_and_again_until_they_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,3 +133,37 @@ def test_metrics_are_sent_at_once_and_again_until_they_are_closed(monkeypatch: p
         return len(sent)
 
     assert asyncio.run(run()) == 3
+
+
+def test_the_longest_write_is_reported_by_what_was_written() -> None:
+    times = iter((0.0, 1.0, 3.5, 4.0))
+    writes = WriteTimes(clock=lambda: next(times, 4.0))
+    with writes.measure():
+        pass
+
+    def families() -> list[Family]:
+        metrics = ProcessMetrics("broker")
+        metrics.watch_writes("record", writes)
+        found = list_families(metrics.registry)
+        metrics.close()
+        return found
+
+    [family] = [one for one in told(families) if one.name == "yunishard_write_slowest_seconds"]
+    assert (family.labels, family.samples) == (("partition", "what"), [(("", "record"), 2.5)])
+
+
+def test_a_histogram_of_the_library_is_sent_with_its_counts_by_bucket() -> None:
+    took = Histogram("a_seconds", "About a.", ("way",), registry=None, buckets=(0.5, 1.0))
+    for way, seconds in (("in", 0.7), ("in", 0.8), ("out", 9.0)):
+        took.labels(way).observe(seconds)
+    assert list_families(took) == [
+        Family(
+            "a_seconds",
+            "histogram",
+            "About a.",
+            ("way",),
+            [],
+            (0.5, 1.0),
+            [(("in",), [0, 2, 0], 1.5), (("out",), [0, 0, 1], 9.0)],
+        )
+    ]

@@ -5,16 +5,17 @@ import re
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 import yaml
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from yunishard.common.process.metrics import Family
+from yunishard.common.process.process_metrics import list_families
 from yunishard.kubernetes_shim.metrics import AdmissionMetrics, ApiMetrics, ListenFailed, ShimMetrics, serve_metrics
 
 ROOT = Path(__file__).parents[2]
@@ -27,53 +28,45 @@ ENDS = 'certificate_end_time_seconds{certificate="server"}'
 UNVALIDATED = "admission_unvalidated_total"
 
 
-def read_samples(families: Iterable[Family]) -> dict[str, dict[tuple[str, ...], float]]:
-    return {family.name: dict(family.samples) for family in families if family.samples}
-
-
 def count_something() -> tuple[ApiMetrics, ShimMetrics, AdmissionMetrics]:
     api, shim, admission = ApiMetrics(), ShimMetrics(), AdmissionMetrics()
     api.record("GET", 200, 0.02)
     api.record("POST", 0, 0.0)
-    api.lists["pods"] += 2
-    shim.has_lease = True
-    shim.binds["bound"] += 1
+    api.lists.labels("pods").inc(2)
+    shim.has_lease.set(1)
+    shim.binds.labels("bound").inc()
     shim.count_waiting = lambda: {"writes": 7}
     shim.count_pods = lambda: {"Scheduling": 5}
     admission.record("mutate", "changed", 0.001)
-    admission.ends_at = {"server": 1_800_000_000.0}
+    admission.ends_at.labels("server").set(1_800_000_000.0)
     return api, shim, admission
+
+
+def read_families() -> list[Family]:
+    return [family for one in count_something() for family in list_families(one.registry)]
 
 
 def test_requests_are_counted_by_method_and_status_and_timed_if_answered() -> None:
     api, _, _ = count_something()
-    families = list(api.families())
-    assert read_samples(families) == {
-        "yunishard_k8s_requests_total": {("GET", "200"): 1, ("POST", "none"): 1},
-        "yunishard_k8s_lists_total": {("pods",): 2},
-    }
-    (durations,) = [one.distributions for one in families if one.distributions]
-    assert [(labels, sum(counts)) for labels, counts, _ in durations] == [(("GET",), 1)]
-
-
-def test_the_state_of_the_shim_is_shown() -> None:
-    _, shim, _ = count_something()
-    assert read_samples(shim.families()) == {
-        "yunishard_k8s_shim_active": {(): 1},
-        "yunishard_k8s_shim_registered": {(): 0},
-        "yunishard_k8s_binds_total": {("bound",): 1},
-        "yunishard_k8s_waiting": {("writes",): 7},
-        "yunishard_k8s_pods": {("Scheduling",): 5},
-    }
+    counted = {(one.name, *one.labels.values()): one.value for found in api.registry.collect() for one in found.samples}
+    assert counted["yunishard_k8s_requests_total", "GET", "200"] == 1
+    assert counted["yunishard_k8s_requests_total", "POST", "none"] == 1
+    assert [key for key in counted if key[0] == "yunishard_k8s_request_seconds_count"] == [
+        ("yunishard_k8s_request_seconds_count", "GET")
+    ]
 
 
 def test_the_port_serves_what_the_client_library_reads_and_health() -> None:
     async def main() -> str:
         port = find_free_port()
-        sources = [one.families for one in count_something()]
-        async with serve_metrics(f"127.0.0.1:{port}", "k8s-shim", sources), aiohttp.ClientSession() as session:
+        registries = [one.registry for one in count_something()]
+        async with serve_metrics(f"127.0.0.1:{port}", "k8s-shim", *registries), aiohttp.ClientSession() as session:
             async with session.get(f"http://127.0.0.1:{port}/health") as answer:
                 assert (answer.status, await answer.text()) == (200, "OK")
+            accept = {"Accept": "application/openmetrics-text;version=1.0.0"}
+            async with session.get(f"http://127.0.0.1:{port}/metrics", headers=accept) as answer:
+                assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
+                assert len([*read_openmetrics(await answer.text())]) > 10
             async with session.get(f"http://127.0.0.1:{port}/metrics") as answer:
                 assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
                 return await answer.text()
@@ -85,7 +78,7 @@ def test_the_port_serves_what_the_client_library_reads_and_health() -> None:
 
 def test_without_an_address_there_is_no_port() -> None:
     async def main() -> None:
-        async with serve_metrics("", "k8s-shim", []):
+        async with serve_metrics("", "k8s-shim"):
             pass
 
     asyncio.run(main())
@@ -96,14 +89,14 @@ def test_a_port_that_is_in_use_is_named_with_its_option() -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             address = f"127.0.0.1:{taken.getsockname()[1]}"
             with pytest.raises(ListenFailed, match=f"{address} cannot be opened: address already in use; --metrics"):
-                async with serve_metrics(address, "k8s-shim", []):
+                async with serve_metrics(address, "k8s-shim"):
                     pass
 
     asyncio.run(main())
 
 
 def test_the_documentation_lists_every_metric() -> None:
-    families = [family for one in count_something() for family in one.families()]
+    families = read_families()
     rows = re.findall(r"^\| `(yunishard_k8s_\w+)` .*$", DOCUMENT.read_text(), re.MULTILINE)
     assert rows == sorted(family.name for family in families)
     for family in families:
@@ -117,7 +110,7 @@ def list_rules() -> list[dict[str, Any]]:
 
 
 def test_alerts_ask_for_metrics_and_labels_that_there_are() -> None:
-    labels = {family.name: set(family.labels) for one in count_something() for family in one.families()}
+    labels = {family.name: set(family.labels) for family in read_families()}
     for rule in list_rules():
         asked = re.findall(r"yunishard_k8s_\w+", rule["expr"])
         assert asked

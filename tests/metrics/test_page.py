@@ -56,7 +56,7 @@ def test_every_process_tells_of_itself(families: dict[str, Family]) -> None:
         ("partition_worker", "rm-1_default"): 1,
         ("partition_worker", "rm-2_default"): 1,
     }
-    for name in ("cpu_seconds_total", "resident_bytes", "open_files", "start_time_seconds", "threads"):
+    for name in ("cpu_seconds_total", "resident_memory_bytes", "open_fds", "start_time_seconds", "threads"):
         of_processes = families[f"yunishard_process_{name}"].series
         assert len(of_processes) == len(told), name
         assert all(value > 0 for _, _, value in of_processes), name

@@ -203,11 +203,18 @@ def test_series_of_several_partitions_differ_and_the_page_has_its_own_headers() 
     }
 
 
-@pytest.mark.parametrize("accepts", ["application/openmetrics-text; version=1.0.0", "text/plain;version=0.0.4", "*/*"])
-def test_whatever_is_accepted_it_is_sent_as_text(accepts: str) -> None:
+@pytest.mark.parametrize(
+    ("accepts", "kind", "ends"),
+    [
+        ("application/openmetrics-text; version=1.0.0", "application/openmetrics-text; version=1.0.0", True),
+        ("text/plain;version=0.0.4", "text/plain; version=0.0.4", False),
+        ("*/*", "text/plain; version=0.0.4", False),
+    ],
+)
+def test_the_page_is_text_or_openmetrics_as_accepted(accepts: str, kind: str, ends: bool) -> None:
     response = request(two(), METRICS, headers={"Accept": accepts})
-    assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
-    assert "# EOF" not in response.text
+    assert response.headers["content-type"].startswith(kind)
+    assert response.text.endswith("# EOF\n") == ends
 
 
 def test_a_large_page_is_compressed_once() -> None:

@@ -245,9 +245,9 @@ def test_expensive_questions_share_what_they_may_cost() -> None:
             clock.now += 1.0
         spent_s = len(worker.asked) * DEAR_US / 1e6
         assert 0.02 < spent_s / 120 < 0.05
-        [family] = one.families()
-        assert {labels: round(float(value), 6) for labels, value in family.samples} == {
-            (what,): round(spent_s / 3, 6) for what in ("nodes", "queues", "users")
+        [metric] = one.collect()
+        assert {sample.labels["question"]: round(sample.value, 6) for sample in metric.samples} == {
+            what: round(spent_s / 3, 6) for what in ("nodes", "queues", "users")
         }
 
     played(story)

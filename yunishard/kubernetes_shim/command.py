@@ -81,12 +81,12 @@ async def _serve(args: argparse.Namespace) -> None:
     instance = f"{socket.gethostname()}_{secrets.token_hex(4)}"
     api_metrics, metrics = ApiMetrics(), ShimMetrics()
     async with (
-        serve_metrics(args.metrics or "", "k8s-shim", [api_metrics.families, metrics.families]),
+        serve_metrics(args.metrics or "", "k8s-shim", api_metrics.registry, metrics.registry),
         KubernetesClient(access, connections=2, metrics=api_metrics) as client,
         LeaseHolder(client, namespace, args.lease, args.identity or instance).hold() as lost,
         asyncio.TaskGroup() as tasks,
     ):
-        metrics.has_lease = True
+        metrics.has_lease.set(1)
         tasks.create_task(_run_driver(args, access, namespace, instance, api_metrics, metrics))
         await lost
 

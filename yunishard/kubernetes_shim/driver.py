@@ -236,7 +236,7 @@ class Driver:
         while True:
             rm = await self._register()
             lost: BaseException | None = None
-            self._metrics.is_registered = True
+            self._metrics.is_registered.set(1)
             try:
                 self._machine.handle_registered(self._loop.time())
                 self._execute()
@@ -246,7 +246,8 @@ class Driver:
             except* SessionLost as group:
                 lost = find_cause(group)
             finally:
-                self._rm, self._metrics.is_registered = None, False
+                self._rm = None
+                self._metrics.is_registered.set(0)
                 await rm.close()
             if isinstance(lost, SessionLost) and lost.code == "superseded":
                 text = (
@@ -357,7 +358,7 @@ class Driver:
                 failure = Failure(error.status, error.reason, error.message)
             self._writes.end(action)
             if isinstance(action, BindPod):
-                self._metrics.binds["refused" if failure else "bound"] += 1
+                self._metrics.binds.labels("refused" if failure else "bound").inc()
             self._report(action, failure)
 
     async def _perform(self, action: WriteAction) -> None:

@@ -115,7 +115,7 @@ class Reflector(Generic[_O]):
                 self._backoff.reset()
 
     async def _list(self) -> None:
-        self._client.metrics.lists[self.kind.plural] += 1
+        self._client.metrics.lists.labels(self.kind.plural).inc()
         listing = await self._client.list(self.kind, self._namespace, field_selector=self._field_selector)
         for event, found in self._known.replace(listing):
             self._receive(event, found)

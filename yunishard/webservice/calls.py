@@ -52,7 +52,8 @@ class Services:
         self.report_health: Callable[[], ProcessHealth] = ProcessHealth
         """Returns the problems of this process; set by the service."""
         self.metrics = RestMetrics()
-        self.metrics.sources += [self.streams.families, self.cache.families]
+        for collector in (self.streams, self.cache):
+            self.metrics.registry.register(collector)
         self.dump_lock = asyncio.Lock()
         self.validation_lock = asyncio.Lock()
         self.validations = asyncio.Semaphore(VALIDATIONS_MAX)

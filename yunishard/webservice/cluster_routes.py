@@ -6,19 +6,28 @@ others: it is missing or marked, and never fails the whole answer.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
 from msgspec.structs import replace
+from prometheus_client import CollectorRegistry
 
 from yunishard.common.messages.query_messages import PartitionEntry, PartitionList, Query
 from yunishard.common.names import BROKER, WORKER
-from yunishard.common.process import metrics_text
 from yunishard.common.process.metrics import Family, decode_families, gauge, report_journal_stuck, report_process_up
 from yunishard.common.rest import views
 from yunishard.webservice.calls import Call, NamedPartition, Reply, age_header, partition_names, read_registry
 from yunishard.webservice.health import NONE_REGISTERED, HealthView, find_storage_problems, health_view
+from yunishard.webservice.metrics import (
+    OPENMETRICS,
+    OPENMETRICS_TYPE,
+    PARTITION,
+    TEXT_TYPE,
+    FamilyCollector,
+    wants_openmetrics,
+    write_page,
+)
 from yunishard.webservice.parameters import ANY_TEXT, RM
 from yunishard.webservice.response_cache import CachedAnswer
 from yunishard.webservice.router import TEXT, Access, Content, Route, RouteGroup
@@ -37,8 +46,8 @@ READY_MAX_S: Final = 2.0
 _PLAIN_TEXT: Final = "text/plain; charset=utf-8"
 
 
-def _route(path: str, access: Access, answer: Content | type[object]) -> Route:
-    return Route(CLUSTER, "GET", f"/ws/v1/{path}", access, (answer,), parameters=(RM,))
+def _route(path: str, access: Access, *answers: Content | type[object]) -> Route:
+    return Route(CLUSTER, "GET", f"/ws/v1/{path}", access, answers, parameters=(RM,))
 
 
 @_route("clusters", Access.KNOWN, list[ClusterView])
@@ -186,26 +195,32 @@ METRICS_MAX_S: Final = 3.5
 """Seconds for all processes to report their metrics, together; Prometheus times out after ten seconds by default."""
 
 
-@_route("metrics", Access.ADMINS, Content(ANY_TEXT, TEXT))
+@_route("metrics", Access.ADMINS, Content(ANY_TEXT, TEXT), Content(ANY_TEXT, OPENMETRICS))
 async def all_metrics(call: Call) -> Reply:
     """The metrics of all processes, for Prometheus.
 
-    With `rm`, only the metrics of that resource manager. A process that does not answer in time is reported as down,
+    In OpenMetrics if the header `Accept` names it, as Prometheus does; otherwise in Prometheus' text format. With `rm`,
+    only the metrics of that resource manager. A process that does not answer in time is reported as down,
     and its other metrics are missing.
     """
     until = asyncio.get_running_loop().time() + METRICS_MAX_S
     known, broker = await asyncio.gather(_read_registry_until(until, call), _read_metrics(until, call, "", ""))
     entries = partition_names(call, known).all()
     answers = await asyncio.gather(*(_read_metrics(until, call, entry.full_name, shown) for shown, entry in entries))
-    found = [(entry.full_name, one) for (_, entry), one in zip(entries, answers, strict=True) if one is not None]
-    answered = {name for name, _ in found}
-    others = [*_make_partition_metrics(known.partitions, answered), *_make_rm_metrics(known, time.time())]
+    found = {entry.full_name: one for (_, entry), one in zip(entries, answers, strict=True) if one is not None}
+    others = [*_make_partition_metrics(known.partitions, found), *_make_rm_metrics(known, time.time())]
     of_broker = [report_process_up(BROKER, is_up=False)] if broker is None else broker
-    system = [*call.services.metrics.families(), *of_broker]
     rm_id = call.query.get("rm", "")
-    others += _select_rm(system, rm_id) if rm_id else system
-    text = await asyncio.to_thread(metrics_text.render, found, others, several=len(known.partitions) > 1)
-    return Reply(text, content_type=metrics_text.CONTENT_TYPE)
+    others += _select_rm(of_broker, rm_id) if rm_id else of_broker
+    page = CollectorRegistry()
+    for name, families in found.items():
+        page.register(FamilyCollector(families, name if len(known.partitions) > 1 else ""))
+    page.register(FamilyCollector(others))
+    if not rm_id:
+        page.register(call.services.metrics.registry)
+    is_openmetrics = wants_openmetrics(call.headers.get("accept", ""))
+    text = await asyncio.to_thread(write_page, page, is_openmetrics=is_openmetrics)
+    return Reply(text, content_type=OPENMETRICS_TYPE if is_openmetrics else TEXT_TYPE)
 
 
 async def _read_registry_until(until: float, call: Call) -> PartitionList:
@@ -233,14 +248,14 @@ async def _read_metrics(until: float, call: Call, partition: str, shown: str) ->
         return None  # reported by `_make_partition_metrics`
 
 
-def _make_partition_metrics(partitions: Iterable[PartitionEntry], answered: set[str]) -> Iterator[Family]:
+def _make_partition_metrics(partitions: Iterable[PartitionEntry], answered: Collection[str]) -> Iterator[Family]:
     """The metrics that a worker cannot report itself: that it does not answer, or cannot start."""
     text = (
         "Whether the worker of the partition answers; if not, its other series are missing. Investigate at 0 for more"
         " than a minute: nothing is scheduled meanwhile."
     )
     samples = [((one.full_name, one.rm_id), float(one.full_name in answered)) for one in partitions]
-    yield gauge("yunishard_partition_up", text, (metrics_text.PARTITION, "rm"), samples)
+    yield gauge("yunishard_partition_up", text, (PARTITION, "rm"), samples)
     for one in partitions:
         if one.full_name not in answered:
             yield report_process_up(WORKER, one.full_name, is_up=False)

@@ -21,10 +21,10 @@ from itertools import islice
 from typing import Final
 
 import msgspec
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from yunishard.common.history_records import COUNT_MAX, EVENT_LINES, EventLines
 from yunishard.common.messages.query_messages import Answer, Query
-from yunishard.common.process.metrics import Family, counter, gauge
 from yunishard.common.text_formats import UnsignedError, parse_unsigned
 from yunishard.webservice.broker_client import decode_answer
 from yunishard.webservice.views import ErrorView, RequestError, encode
@@ -312,15 +312,15 @@ class EventStreams:
         found = [one for follower in self.followers.values() for one in follower.streams]
         return sorted(found, key=lambda one: one.began)
 
-    def families(self) -> Iterator[Family]:
+    def collect(self) -> Iterator[Metric]:
         """The metrics of the streams."""
         what = "Event streams that are open."
-        yield gauge("yunishard_event_streams", what, (), [((), len(self.open))])
+        yield GaugeMetricFamily("yunishard_event_streams", what, len(self.open))
         what = (
             "Clients of event streams that were disconnected because they did not read. Investigate growth: such a "
             "client misses events until it reads them with /ws/v1/events/batch."
         )
-        yield counter("yunishard_event_readers_cut_off_total", what, (), [((), self.cut_off)])
+        yield CounterMetricFamily("yunishard_event_readers_cut_off_total", what, self.cut_off)
 
     def close(self) -> None:
         """End all streams, and open no more."""

@@ -21,9 +21,9 @@ from math import inf
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
+from prometheus_client.core import CounterMetricFamily, Metric
 
 from yunishard.common.messages.query_messages import NOT_MODIFIED, TOO_LONG, Answer, Query
-from yunishard.common.process.metrics import Family, counter
 from yunishard.webservice.views import RequestError
 
 GZIP_BYTES_MIN: Final = 1400
@@ -156,15 +156,17 @@ class ResponseCache:
         self._turns: defaultdict[tuple[str, str], asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(1))
         """By partition and kind of query, while one is answered; all queries with arguments share one."""
 
-    def families(self) -> Iterator[Family]:
+    def collect(self) -> Iterator[Metric]:
         """The metric of the workers' time."""
-        yield counter(
+        metric = CounterMetricFamily(
             "yunishard_answering_seconds_total",
             "Seconds that workers spent on answering REST queries. Investigate growth above 0.05 per second and "
             "partition: read lists page by page (limit).",
-            ("question",),
-            [((what,), spent_s) for what, spent_s in sorted(self._spent_s.items())],
+            labels=("question",),
         )
+        for what, spent_s in sorted(self._spent_s.items()):
+            metric.add_metric((what,), spent_s)
+        yield metric
 
     async def answer(
         self, partition: str, query: Query, generation: str = "", *, age_max_s: float = inf

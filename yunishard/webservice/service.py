@@ -17,7 +17,6 @@ from yunishard.common.config.acl import parse_acl
 from yunishard.common.names import WEBSERVICE, peer_name, process_label
 from yunishard.common.process.limits import Acceptor, DescriptorGuard, LogLimit, MemoryLimit
 from yunishard.common.process.main import Arguments, Life
-from yunishard.common.process.metrics import report_slowest_write
 from yunishard.common.process.process_metrics import ProcessMetrics
 from yunishard.common.settings import CERTIFICATE, PROXY, TOKEN, Settings, TlsPaths, host_and_port
 from yunishard.common.transport.token_keys import TokenKeyError
@@ -186,13 +185,19 @@ async def serve(arguments: Arguments, life: Life) -> None:
         bytes_max, age_max_s = settings.history_max_bytes, settings.history_age_s
         recorder = HistoryRecorder(history, bytes_max=bytes_max, age_max_s=age_max_s)
         services.history = HistoryReader(recorder)
-        services.metrics.sources.append(recorder.families)
+        services.metrics.registry.register(recorder)
     server = _Server(_make_uvicorn_config(api, tls))
-    process = ProcessMetrics(process_label(peer), wire=client.wire, memory_max_bytes=MEMORY_MAX_BYTES)
-    services.metrics.sources.append(process.collect)
+    process = ProcessMetrics(
+        process_label(peer),
+        wire=client.wire,
+        memory_max_bytes=MEMORY_MAX_BYTES,
+        registry=services.metrics.registry,
+    )
+    if recorder is not None:
+        process.watch_writes("history", recorder.writes)
     services.report_health = process.report_health
     if (audit := control.audit) is not None:
-        services.metrics.sources.append(lambda: [report_slowest_write("audit", audit.writes.slowest_s)])
+        process.watch_writes("audit", audit.writes)
     async with asyncio.TaskGroup() as tasks:
         background = [tasks.create_task(client.run())]
         if recorder is not None:

@@ -17,6 +17,7 @@ import pytest
 from aiohttp import web
 
 from tests.kubernetes_shim.fake_api import Answer, FakeApi, Json, serve_fake_api
+from yunishard.common.process.process_metrics import list_families
 from yunishard.kubernetes_shim.admission import controller
 from yunishard.kubernetes_shim.admission.controller import BODY_BYTES_MAX, SECRET, AdmissionController, Options
 from yunishard.kubernetes_shim.admission.policies import NAME as POLICY
@@ -360,7 +361,7 @@ def test_reviews_are_counted_by_their_outcome_and_the_ends_of_certificates_are_s
             world.core.status = 500
             await world.validate({"queues.yaml": "bad"})
             await world.post("/mutate", b"{")
-        samples = {one.name: dict(one.samples) for one in found.metrics.families()}
+        samples = {one.name: dict(one.samples) for one in list_families(found.metrics.registry)}
         assert samples["yunishard_k8s_admission_reviews_total"] == {
             ("mutate", "changed"): 1,
             ("mutate", "unchanged"): 1,

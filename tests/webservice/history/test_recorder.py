@@ -206,10 +206,10 @@ def test_what_cannot_be_read_is_no_answer(path: Path) -> None:
 
 def test_how_large_it_is_and_how_far_behind_are_figures(path: Path) -> None:
     keeper = World(path).run(4)
-    lag, slowest, size = keeper.families()
-    assert 0 <= lag.samples[0][1] < 60
-    assert 0 < slowest.samples[0][1] < 60
-    assert size.samples[0][1] >= path.stat().st_size > 0
+    lag, size = keeper.collect()
+    assert 0 <= lag.samples[0].value < 60
+    assert size.samples[0].value >= path.stat().st_size > 0
+    assert 0 < keeper.writes.slowest_s < 60
 
 
 def test_an_account_is_read_as_a_worker_writes_it() -> None:

@@ -7,7 +7,7 @@ TEXT = r"""# HELP yunishard_process_up Whether the process answers.
 yunishard_process_up{partition="rm_p",process="partition_worker"} 0
 yunishard_process_up{process="broker"} 1
 yunishard_process_start_time_seconds{process="broker"} 1.7e+09
-yunishard_process_resident_bytes{process="broker"} 4.1e+07
+yunishard_process_resident_memory_bytes{process="broker"} 4.1e+07
 yunishard_process_cpu_seconds_total{process="broker"} 1.5
 yunishard_process_loop_lag_max_seconds{process="broker"} 0.012
 yunishard_process_messages_total{direction="in",process="broker"} 5

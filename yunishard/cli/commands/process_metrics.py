@@ -39,7 +39,7 @@ def parse_processes(text: str) -> list[ProcessStatus]:
                 one.is_up = float(value) > 0
             case "start_time_seconds":
                 one.started_s = float(value)
-            case "resident_bytes":
+            case "resident_memory_bytes":
                 one.resident_bytes = float(value)
             case "cpu_seconds_total":
                 one.cpu_s = float(value)

@@ -90,7 +90,7 @@ async def _serve(args: argparse.Namespace) -> None:
     metrics = AdmissionMetrics()
     async with (
         KubernetesClient(access, user_agent="yunishard-k8s-admission") as client,
-        serve_metrics(args.metrics or "", "k8s-admission", [client.metrics.families, metrics.families]),
+        serve_metrics(args.metrics or "", "k8s-admission", client.metrics.registry, metrics.registry),
     ):
         await AdmissionController(client, options, metrics).run(_write_ready)
 

@@ -231,10 +231,8 @@ class AdmissionController:
             self._certificate = create_server_certificate(authorities, endpoint.names(), now)
             _load(self._tls, self._certificate)
             _log.info("there is a new certificate for %s", ", ".join(endpoint.names()))
-        self.metrics.ends_at = {
-            "server": self._certificate.ends_at,
-            "authority": min(one.ends_at for one in authorities),
-        }
+        self.metrics.ends_at.labels("server").set(self._certificate.ends_at)
+        self.metrics.ends_at.labels("authority").set(min(one.ends_at for one in authorities))
         for wanted in describe_webhooks(endpoint, join_certificates(authorities)):
             await self._write(wanted)
         await self._write_policies(self._settings.admission)
@@ -371,7 +369,7 @@ class _Core:
                 problem = f"{response.status}: {body[:200].decode(errors='replace')}"
         except (aiohttp.ClientError, OSError, TimeoutError, msgspec.DecodeError) as error:
             problem = str(error) or type(error).__name__
-        self._metrics.unvalidated += 1
+        self._metrics.unvalidated.inc()
         _log.warning("a configuration is admitted without validation by %s: %s", core, problem)
         return None
 

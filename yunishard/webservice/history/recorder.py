@@ -14,10 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
+from prometheus_client.core import GaugeMetricFamily, Metric
+
 from yunishard.common.history_records import Account
 from yunishard.common.messages.query_messages import Query
 from yunishard.common.process.health import WriteTimes
-from yunishard.common.process.metrics import Family, gauge, report_slowest_write
 from yunishard.webservice.broker_client import BrokerClient, decode_answer
 from yunishard.webservice.history.collector import IDLE_ROUNDS, ROUND_S, Collector, RowBatch
 from yunishard.webservice.history.store import HistoryDamaged, HistoryStore, HistoryTaken, HistoryWriter, delete_expired
@@ -52,20 +53,20 @@ class HistoryRecorder:
     _round_at: float = field(default_factory=time.monotonic, init=False)
     """When the latest round ended, or recording started."""
 
-    def families(self) -> Iterator[Family]:
+    def collect(self) -> Iterator[Metric]:
         """The metrics of the history."""
         text = (
             "Seconds since the partitions were last queried for the history and the answers written. Investigate above"
             " 60: the history cannot be written (see the log), and events that workers discard meanwhile are missing."
         )
-        yield gauge("yunishard_history_lag_seconds", text, (), [((), round(time.monotonic() - self._round_at, 3))])
-        yield report_slowest_write("history", self.writes.slowest_s)
+        lag_s = round(time.monotonic() - self._round_at, 3)
+        yield GaugeMetricFamily("yunishard_history_lag_seconds", text, lag_s)
         if (size := self.history.size()) is not None:
             text = (
                 "Bytes of the history: of its file with SQLite's log, or of its rows in the store, reported by the web"
                 " service that records it. The bound is the setting history-max."
             )
-            yield gauge("yunishard_history_bytes", text, (), [((), size)])
+            yield GaugeMetricFamily("yunishard_history_bytes", text, size)
 
     async def run(self, broker: BrokerClient) -> None:
         """Record until cancelled."""
