@@ -12,6 +12,7 @@ from zipfile import ZipFile
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.deploy.system import FREE_PORTS, up
 from tests.packaging.conftest import ROOT, run
@@ -114,11 +115,11 @@ def test_a_missing_extra_is_installed_from_where_the_installation_came_from(sour
 def test_the_modules_that_commands_look_for_are_those_of_their_extra() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for extra, modules in EXTRAS.items():
-        required = {Requirement(one).name for one in extras[extra]}
+        required = {canonicalize_name(Requirement(one).name) for one in extras[extra]}
         if extra == "server":
-            required |= {Requirement(one).name for one in extras["cli"]}
-        installing = {name: {one.lower() for one in names} for name, names in packages_distributions().items()}
-        assert all(installing[module] & {one.lower() for one in required} for module in modules)
+            required |= {canonicalize_name(Requirement(one).name) for one in extras["cli"]}
+        installing = packages_distributions()
+        assert all(required & {canonicalize_name(one) for one in installing[module]} for module in modules)
 
 
 @pytest.mark.processes

@@ -213,8 +213,8 @@ _CLI: Final = ("re2", "rich", "shtab", "textual", "yaml")
 
 EXTRAS: Final = {
     "cli": _CLI,
-    "server": (*_CLI, "cryptography", "grpc", "h11", "jwt", "starlette", "uvicorn", "uvloop"),
-    "kubernetes": ("aiohttp", "cryptography", "re2", "uvloop", "yaml"),
+    "server": (*_CLI, "cryptography", "grpc", "h11", "jwt", "prometheus_client", "starlette", "uvicorn", "uvloop"),
+    "kubernetes": ("aiohttp", "cryptography", "prometheus_client", "re2", "uvloop", "yaml"),
 }
 """Modules of other distributions that an extra installs (`pyproject.toml`)."""
 

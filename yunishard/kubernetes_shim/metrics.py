@@ -84,7 +84,7 @@ class ShimMetrics:
         self.registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
-        """What the driver counts on request."""
+        """The driver counts these on request."""
         waiting = GaugeMetricFamily(
             "yunishard_k8s_waiting",
             "Messages to the core, writes to the API server and events that wait to be sent. Investigate writes that "
