@@ -3,6 +3,7 @@
 import json
 import shlex
 import sys
+import tarfile
 import tomllib
 from collections.abc import Callable
 from importlib.metadata import packages_distributions
@@ -57,6 +58,17 @@ QUEUES: Final = "{partitions: [{name: default, queues: [{name: root, submitacl: 
 def test_yunishard_is_the_only_top_level_name_of_the_wheel(wheel: Path) -> None:
     names = {name.partition("/")[0] for name in ZipFile(wheel).namelist()}
     assert {name for name in names if not name.endswith((".data", ".dist-info"))} == {"yunishard"}
+
+
+def test_the_source_distribution_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    build = (sys.executable, "-m", "hatchling", "build", "--directory", tmp_path / "dist", "--target")
+    assert run(*build, "sdist", cwd=ROOT).returncode == 0
+    (archive,) = (tmp_path / "dist").iterdir()
+    with tarfile.open(archive) as packed:
+        packed.extractall(tmp_path, filter="data")
+    assert run(*build, "wheel", cwd=tmp_path / archive.name.removesuffix(".tar.gz")).returncode == 0
+    (built,) = (tmp_path / "dist").glob("*.whl")
+    assert ZipFile(built).namelist() == ZipFile(wheel).namelist()
 
 
 def test_the_sdk_needs_nothing_but_its_two_libraries_and_is_imported_at_once(client: Path) -> None:
