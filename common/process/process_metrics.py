@@ -121,9 +121,9 @@ class ProcessMetrics:
         )
 
     def collect(self) -> Iterator[Metric]:
-        """All of them as of now, with the labels of the process, labels in the order of their names."""
+        """All of them as of now, with the labels of the process."""
         for metric in (*self._system.collect(), *self._checks.collect(), *self._read()):
-            metric.samples = [one._replace(labels=sort_labels(self._labels | one.labels)) for one in metric.samples]
+            metric.samples = [one._replace(labels=self._labels | one.labels) for one in metric.samples]
             yield metric
 
     def _read(self) -> Iterator[Metric]:
@@ -166,11 +166,6 @@ class ProcessMetrics:
         if self._send is not None:
             self._send_timer = self._loop.call_later(REPORT_INTERVAL_S, self._send_metrics)
             self._send()
-
-
-def sort_labels(labels: dict[str, str]) -> dict[str, str]:
-    """Put labels into the order of their names."""
-    return dict(sorted(labels.items()))
 
 
 def list_families(collector: Collector) -> list[Family]:

@@ -45,7 +45,7 @@ def test_everything_says_which_process_it_is_about() -> None:
         return found
 
     found = told(families)
-    assert values(found, "up") == {("rm-1_default", "partition_worker"): 1}
+    assert values(found, "up") == {("partition_worker", "rm-1_default"): 1}
     for family in found:
         assert dict(zip(family.labels, family.samples[0][0], strict=True)).items() >= LABELS.items()
     for name in ("cpu_seconds_total", "resident_memory_bytes", "open_fds", "threads", "start_time_seconds"):
@@ -109,7 +109,7 @@ def test_messages_are_counted_in_each_direction_and_those_that_wait() -> None:
         return found
 
     found = asyncio.run(run())
-    assert values(found, "messages_total") == {("in", "broker"): 3, ("out", "broker"): 1}
+    assert values(found, "messages_total") == {("broker", "in"): 3, ("broker", "out"): 1}
     assert values(found, "messages_waiting") == {("broker",): 3}
     assert values(found, "messages_dropped_total") == {("broker",): 0}
 

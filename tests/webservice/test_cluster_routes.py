@@ -3,11 +3,12 @@
 import asyncio
 import gzip
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import httpx
 import pytest
 from msgspec.structs import replace
+from prometheus_client.core import Metric
 
 from tests.webservice.fakes import CLIENT, FakeLink, SilentLink, loopback_users, partition, request
 from yunishard.common.messages.query_messages import Answer, ManagerEntry, PartitionList, Query
@@ -17,6 +18,7 @@ from yunishard.webservice import cluster_routes
 from yunishard.webservice.api import Api
 from yunishard.webservice.authn_authz import AccessControl
 from yunishard.webservice.calls import Call, Respond, Services
+from yunishard.webservice.event_streams import EventStreams
 from yunishard.webservice.response_cache import ResponseCache
 from yunishard.webservice.views import RequestError
 
@@ -250,6 +252,17 @@ def test_what_processes_have_told_the_broker_is_on_the_page() -> None:
     link.figures = answer(report_process_up("broker"), report_process_up("rmproxy", is_up=False))
     shown = series(link)
     assert (shown['yunishard_process_up{process="broker"}'], shown['yunishard_process_up{process="rmproxy"}']) == (1, 0)
+
+
+def test_the_metrics_of_this_process_are_read_in_its_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page is written in a thread, which may not read what the loop changes meanwhile."""
+
+    def collect(_: EventStreams) -> Iterator[Metric]:
+        asyncio.get_running_loop()  # raises in another thread
+        return iter(())
+
+    monkeypatch.setattr(EventStreams, "collect", collect)
+    assert request(two(), METRICS).status_code == 200
 
 
 class NoBroker(FakeLink):

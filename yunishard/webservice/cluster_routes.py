@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from yunishard.common.messages.query_messages import PartitionEntry, PartitionList, Query
 from yunishard.common.names import BROKER, WORKER
 from yunishard.common.process.metrics import Family, decode_families, gauge, report_journal_stuck, report_process_up
+from yunishard.common.process.process_metrics import list_families
 from yunishard.common.rest import views
 from yunishard.webservice.calls import Call, NamedPartition, Reply, age_header, partition_names, read_registry
 from yunishard.webservice.health import NONE_REGISTERED, HealthView, find_storage_problems, health_view
@@ -216,8 +217,8 @@ async def all_metrics(call: Call) -> Reply:
     for name, families in found.items():
         page.register(FamilyCollector(families, name if len(known.partitions) > 1 else ""))
     page.register(FamilyCollector(others))
-    if not rm_id:
-        page.register(call.services.metrics.registry)
+    if not rm_id:  # values of this process are read here, as the page is written in a thread
+        page.register(FamilyCollector(list_families(call.services.metrics.registry)))
     is_openmetrics = wants_openmetrics(call.headers.get("accept", ""))
     text = await asyncio.to_thread(write_page, page, is_openmetrics=is_openmetrics)
     return Reply(text, content_type=OPENMETRICS_TYPE if is_openmetrics else TEXT_TYPE)

@@ -1,7 +1,7 @@
 """The metrics of the web service, and the page of the metrics of all processes.
 
-The page is collected through a registry: collectors for the families that the other processes sent, and the registry
-of this process. Not here: asking the processes (`cluster_routes.py`).
+The page is collected through a registry, with a collector for the families of each process. Not here: asking
+the processes (`cluster_routes.py`).
 """
 
 import re
