@@ -1,5 +1,6 @@
 """A resource manager without any of this project's code: ZeroMQ and MessagePack, as every language has them.
 
+    .venv/bin/pip install msgpack
     .venv/bin/python examples/plain_rm.py tcp://127.0.0.1:9090
 
 It leaves `partition` empty and `seq` 0 in what it sends: then the core splits its updates by partition and delivers

@@ -294,7 +294,6 @@ HEARD: Final = (
             ],
             cause=9,
         ),
-        seq=8,
         ack=5,
     ),
     of_partition(
@@ -310,7 +309,7 @@ HEARD: Final = (
         ),
         ack=6,
     ),
-    of_partition(SyncDone(nodes=["node-3"], allocations=["task-7"], cause=12), seq=9, ack=5, life=1),
+    of_partition(SyncDone(nodes=["node-3"], allocations=["task-7"], cause=12), seq=8, ack=5, life=1),
     of_partition(PartitionRestarted(reason="the journal is damaged"), life=1),
     of_partition(Received(), ack=6),
     of_partition(
