@@ -42,7 +42,7 @@ PERMANENT = frozenset(
     (
         *(Reason.QUEUE_MAXIMUM, Reason.CLUSTER_FULL, Reason.USER_LIMIT, Reason.GROUP_LIMIT, Reason.QUEUE_NOT_LEAF),
         *(Reason.QUEUE_APPLICATION_LIMIT, Reason.USER_APPLICATION_LIMIT, Reason.GROUP_APPLICATION_LIMIT),
-        *(Reason.NO_NODE_FITS, Reason.REQUIRED_NODE_MISSING, Reason.REQUIRED_NODE_REFUSES),
+        *(Reason.NO_NODES, Reason.NO_NODE_FITS, Reason.REQUIRED_NODE_MISSING, Reason.REQUIRED_NODE_REFUSES),
         Reason.REQUIRED_NODE_TOO_SMALL,
     )
 )
@@ -72,13 +72,20 @@ class Judge:
     def _waits_for_ever(self, application: Application, ask: Allocation) -> bool:
         """Whether an ask may wait for ever where nothing runs."""
         code = explain_ask(self.state, application, ask, self.now).stopped_by
-        if code == Reason.RESERVED_NODE_FULL:  # what others have on the node ends as well, as far as we know
-            node = application.reservations[ask.key].node
-            return not fits(minus(node.capacity, node.occupied), ask.resources)
+        if code == Reason.BACK_OFF:  # renewed by any ask of the application that fits no node
+            return any(self._is_too_large(application, one) for one in application.requests.values())
+        if code in (Reason.RESERVED_NODE_FULL, Reason.REQUIRED_NODE_FULL):  # by foreign allocations, which go on
+            node = self.state.nodes.get(ask.shape.required_node)
+            node = application.reservations[ask.key].node if ask.reserved else node
+            return node is not None and not fits(minus(node.capacity, node.occupied), ask.resources)
         if code == Reason.GANG_PLACEHOLDER:
             placeholders = [one for one in application.requests.values() if one.placeholder]
             return any(self._waits_for_ever(application, o) for o in placeholders if o.task_group == ask.task_group)
         return code in PERMANENT
+
+    def _is_too_large(self, application: Application, ask: Allocation) -> bool:
+        checks = explain_ask(self.state, application, ask, self.now).checks
+        return any(one.code in PERMANENT and not one.passed for one in checks)
 
     def _of_asks(self) -> Iterator[str]:
         for application in self.state.applications.values():

@@ -40,7 +40,8 @@ def check_partition(state: PartitionState, stalls: Sequence[Reason] = ()) -> Ite
     if state.tree.root.maximum is None:
         found.append(Reason.NO_NODES)
     for reason in found:
-        yield CheckView(code=reason, passed=False, text=MEANINGS[reason].rstrip("."))
+        text = MEANINGS[reason].rstrip(".")
+        yield CheckView(code=reason, passed=False, text=text[0].lower() + text[1:])  # "Waits because" precedes it
 
 
 # The application ------------------------------------------------------------------------------------------------------
