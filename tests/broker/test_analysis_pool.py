@@ -27,7 +27,7 @@ def run_python(code: str) -> tuple[str, ...]:
 
 
 LIMITED = """
-from broker import analysis_process
+from yunishard.broker import analysis_process
 {}
 analysis_process.serve(__import__("sys").stdin.buffer, __import__("sys").stdout.buffer)
 """

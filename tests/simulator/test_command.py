@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -34,6 +35,7 @@ partitions:
 """
 
 
+ROOT = Path(__file__).parents[2]
 MAIN = "import sys; from yunishard.cli.main import main; sys.exit(main())"
 
 
@@ -141,19 +143,20 @@ def test_a_time_has_a_unit_or_is_in_seconds() -> None:
 
 
 def test_a_run_takes_the_engine_from_its_folder_and_the_simulator_from_the_present_sources(
-    files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    files: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     engine = files / "engine"
-    engine.mkdir()
     for package in compiled.PACKAGES:
-        (engine / package).symlink_to(Path(__file__).parents[2] / package)
-    for package in ("simulator", "yunishard"):
-        (engine / package).mkdir()
-        (engine / package / "__init__.py").write_text("raise SystemExit('an earlier version')\n")
+        shutil.copytree(ROOT / package, engine / "yunishard" / package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "yunishard" / "__init__.py", engine / "yunishard")
+    with (engine / "yunishard" / "partition_worker" / "__init__.py").open("a") as file:
+        file.write("\n__import__('sys').stderr.write('the engine of the folder\\n')\n")
     monkeypatch.chdir(files)
     monkeypatch.setattr(command, "find_engine", lambda: engine)
     assert cli.main(["simulate", "run", "nasa.swf", "--config", "fair.yaml", "--nodes", "nodes.csv"]) == 0
-    assert "jobs" in capsys.readouterr().out
+    done = capfd.readouterr()
+    assert "jobs" in done.out
+    assert "the engine of the folder" in done.err
 
 
 def test_runs_are_killed_with_their_command() -> None:

@@ -225,15 +225,7 @@ def _read_valid(file: str) -> str:
     return text
 
 
-_MAIN: Final = """
-import sys, common, partition_worker
-sys.path.insert(0, sys.argv[1])
-from yunishard.workloads.simulator.run_process import main
-sys.exit(main())
-"""
-"""The folder of the compiled engine has all packages as they were when it was compiled, but it is only exchanged when
-the sources of the engine change. So only the packages of the engine come from there.
-"""
+_MAIN: Final = "import sys; from yunishard.workloads.simulator.run_process import main; sys.exit(main())"
 
 Report = Callable[[int, Line], None]
 """Receives the index of a run, and a line of its process."""
@@ -286,7 +278,7 @@ def _run_process(index: int, spec: RunSpec, report: Report, running: _Running) -
     folders = [str(engine)] if engine is not None else []
     folders += filter(None, [_find_own_folder(), environment.get("PYTHONPATH", "")])
     environment["PYTHONPATH"] = os.pathsep.join(folders)
-    command = (sys.executable, "-P", "-c", _MAIN, _find_own_folder())
+    command = (sys.executable, "-P", "-c", _MAIN)
     problem = ""
     with running.start(command, environment) as process:
         assert process.stdin is not None
