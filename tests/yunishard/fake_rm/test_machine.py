@@ -132,6 +132,13 @@ def test_a_full_queue_gets_no_further_applications() -> None:
     assert max(fake._open.values()) == OPEN_IN_QUEUE_MAX
 
 
+def test_a_load_above_100_percent_keeps_a_large_cluster_full() -> None:
+    fake, core = fake_rm(nodes=100, load=1.2)
+    for minute in range(1, 5):
+        play(fake, core, until=60.0 * minute)
+        assert core.partition.tree.root.allocated[CORES] > 0.85 * 100 * NODE[CORES]
+
+
 def test_it_does_not_catch_up_after_a_pause() -> None:
     fake, core = fake_rm()
     play(fake, core, until=10.0)

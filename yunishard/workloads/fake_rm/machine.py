@@ -25,8 +25,12 @@ from yunishard.workloads.fake_rm.workload import Submission, Workload
 from yunishard.workloads.replay.machine import Batch
 
 OPEN_IN_QUEUE_MAX: Final = 50
-"""Applications of one queue that have not ended. Another one is not submitted, so that a queue that is too small for
-the load does not grow for ever."""
+"""Applications of one queue that have not ended; more if the load needs more. Another one is not submitted, so that a
+queue that is too small for the load does not grow for ever."""
+
+OPEN_FACTOR: Final = 4
+"""Applications that have not ended in all queues, as a multiple of those of which all tasks run on average. An
+application lasts until its longest task ends, which takes about two and a half times the mean, and some wait."""
 
 BURST_MAX: Final = 200
 """Applications that are submitted at the start; with a higher load, the rest of it comes with time."""
@@ -103,6 +107,7 @@ class FakeRM:
         self._tasks: dict[str, _Task] = {}
         self._ends: list[tuple[float, str]] = []
         """A heap of the end times of running tasks; entries of other tasks are skipped."""
+        self._open_max = max(OPEN_IN_QUEUE_MAX, OPEN_FACTOR * workload.mean_running // workload.queue_count)
         self._next_at = 0.0 if workload.rate else NEVER
         self._is_begun = False
         self._batch = Batch()
@@ -219,7 +224,7 @@ class FakeRM:
     # Private --------------------------------------------------------------------------------------------------------
 
     def _submit(self, new: Submission) -> None:
-        if self._open[new.partition, new.queue] >= OPEN_IN_QUEUE_MAX:
+        if self._open[new.partition, new.queue] >= self._open_max:
             self.counts.held_back += 1
             return
         self.counts.submitted += 1

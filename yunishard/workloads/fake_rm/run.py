@@ -79,8 +79,8 @@ def run_fake_rm(args: argparse.Namespace) -> int:
 
     Applications arrive at random times (a Poisson process); the same --seed gives
     the same applications. Each has up to 8 tasks, each a part of a node. They are
-    spread over all leaf queues; a queue has at most 50 of them, and further ones
-    are held back. At its end, the fake RM leaves: its partitions end.
+    spread over all leaf queues; a queue has at most 50 of them, or as many as a large
+    cluster needs, and further ones are held back. At its end, the fake RM leaves: its partitions end.
 
     examples:
       yunishard fake-rm                           20 nodes, 80 % busy

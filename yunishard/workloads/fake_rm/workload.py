@@ -90,6 +90,11 @@ class Workload:
         self._count = 0
 
     @property
+    def queue_count(self) -> int:
+        """Queues over which the applications are spread."""
+        return len(self._queues)
+
+    @property
     def mean_running(self) -> int:
         """Applications that run at the same time on average, if none waits."""
         return round(self.rate / 60 * self._run_s)
