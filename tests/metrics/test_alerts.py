@@ -17,6 +17,7 @@ PROMTOOL: Final = shutil.which("promtool")
 needs_promtool: Final = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")
 
 LINT_OF_YUNIKORN: Final = (
+    'counter metrics should have "_total" suffix',
     'non-counter metrics should not have "_total" suffix',
     'use base unit "seconds" instead of "milliseconds"',
 )
