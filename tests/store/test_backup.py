@@ -20,6 +20,7 @@ from yunishard.cli.main import main
 from yunishard.common.settings import encode_settings
 from yunishard.deploy.settings import resolve_settings
 from yunishard.partition_worker.journal.sqlite_journal import SqliteJournal
+from yunishard.store.backup import _Backup
 
 BACKUPS = 8
 STEPS_BETWEEN = 40
@@ -124,6 +125,32 @@ def test_each_backup_of_a_journal_that_grows_and_takes_snapshots_can_be_restored
         done.set()
         writer.join()
     assert progress[-1] > 1001 + STEPS_BETWEEN
+
+
+@pytest.mark.parametrize("place", ["_read_meta", "_copy_content"])
+def test_a_snapshot_that_is_replaced_while_its_journal_is_copied_belongs_to_the_copied_steps(
+    tmp_path: Path, run: Run, state: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Once, before or after the files of the journal were opened."""
+    original, left = getattr(_Backup, place), [1]
+    with closing(SqliteJournal(files_in(state / "journals"), 8)) as journal:
+
+        def replace_snapshot(*arguments: object) -> object:
+            is_of_journal = any(PARTITION in str(getattr(one, "database", one)) for one in arguments)
+            found = original(*arguments) if place == "_read_meta" else None
+            if is_of_journal and left:
+                left.pop()
+                journal.append(encoded(1001), fresh=False)
+                record_snapshot(journal, 1001, b"1001")
+                while journal.has_garbage:
+                    journal.trim()
+            return found if place == "_read_meta" else original(*arguments)
+
+        monkeypatch.setattr(_Backup, place, replace_snapshot)
+        status, shown = run()
+    assert (status, left) == (0, []), shown
+    found = found_in(files_in(tmp_path / "backup" / "state" / "journals"))
+    assert found.snapshot == (b"1001" if place == "_read_meta" else b"a snapshot" * 200_000)
 
 
 def test_files_of_settings_are_copied_and_missing_ones_reported(tmp_path: Path, run: Run, state: Path) -> None:
