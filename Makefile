@@ -10,7 +10,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 REFERENCE = $(if $(ORACLE_DIR),--reference-dir "$(ORACLE_DIR)") $(if $(ORACLE),--reference "$(ORACLE)")
 
 .DEFAULT_GOAL := help
-.PHONY: help setup compiled engine run up test test-interop test-kubernetes chaos cluster-chaos cluster-failover upgrades differential fuzz bench bench-check bench-must neighbours bench-update check docs format proto sim clean
+.PHONY: help setup compiled engine run up test test-interop test-kubernetes chaos cluster-chaos cluster-failover upgrades differential fuzz bench bench-check bench-must neighbours bench-update release check docs format proto sim clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1 |/' | column -t -s '|'
@@ -108,6 +108,9 @@ bench-update: setup ## run the benchmarks, and write benchmarks/results.json and
 
 sim: setup ## simulate the system with faults under a virtual clock: SEED= for one seed and its story, FIRST= SEEDS= for others, CLUSTER=1 with a database
 	$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED)) $(if $(FIRST),--first $(FIRST)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(CLUSTER),--cluster)
+
+release: $(TOOLS_STAMP) ## build sdist, wheels, checksums and bill of materials in dist/, and check them on Python 3.11 to 3.13: PYTHONS=
+	$(BIN)/python packaging/release.py $(if $(PYTHONS),--pythons $(PYTHONS))
 
 check: $(TOOLS_STAMP) ## lint, format, types, import rules, size limits and banned words
 	$(BIN)/ruff check .

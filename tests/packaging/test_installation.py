@@ -134,6 +134,15 @@ def test_the_modules_that_commands_look_for_are_those_of_their_extra() -> None:
         assert all(required & {canonicalize_name(one) for one in installing[module]} for module in modules)
 
 
+def test_a_simulation_needs_the_extra_of_the_command_line_only(install: Callable[..., Path], tmp_path: Path) -> None:
+    policies = ROOT / "examples" / "policies"
+    files = (ROOT / "examples" / "lcg-2005.swf.gz", "--config", policies / "one-queue.yaml", "--nodes")
+    words = ("simulate", "run", *files, policies / "nodes.csv", "--until", "20m", "--json")
+    done = run(install("cli") / "bin" / "yunishard", *words, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)[0]["total"]["jobs"] > 0
+
+
 @pytest.mark.processes
 def test_a_system_and_an_rm_run_beside_modules_of_the_same_names(
     client: Path, install: Callable[..., Path], tmp_path: Path
