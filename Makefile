@@ -10,7 +10,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 REFERENCE = $(if $(ORACLE_DIR),--reference-dir "$(ORACLE_DIR)") $(if $(ORACLE),--reference "$(ORACLE)")
 
 .DEFAULT_GOAL := help
-.PHONY: help setup compiled engine run up test test-interop test-kubernetes chaos cluster-chaos cluster-failover upgrades differential fuzz bench bench-check bench-must neighbours bench-update release check docs format proto sim clean
+.PHONY: help setup compiled engine run up test test-interop test-kubernetes chaos cluster-chaos cluster-failover upgrades differential fuzz bench bench-check bench-must neighbours bench-update release pictures check docs format proto sim clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1 |/' | column -t -s '|'
@@ -111,6 +111,9 @@ sim: setup ## simulate the system with faults under a virtual clock: SEED= for o
 
 release: $(TOOLS_STAMP) ## build sdist, wheels, checksums and bill of materials in dist/, and check them on Python 3.11 to 3.13: PYTHONS=
 	$(BIN)/python packaging/release.py $(if $(PYTHONS),--pythons $(PYTHONS))
+
+pictures: setup ## make the pictures of README.md and of the dashboard's page from a running system; needs Chromium
+	$(BIN)/python -m tests.dashboard.screenshots
 
 check: $(TOOLS_STAMP) ## lint, format, types, import rules, size limits and banned words
 	$(BIN)/ruff check .

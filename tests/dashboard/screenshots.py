@@ -1,10 +1,8 @@
-"""Make the pictures of docs/operating/dashboard.md from a live system with the work of the example:
-
-.venv/bin/python -m tests.dashboard.screenshots
-
-Look at them before you commit them.
+"""Make the pictures of README.md and docs/operating/dashboard.md from a live system with the work of the example:
+`make pictures`. Look at them before you commit them.
 """
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,10 +12,21 @@ from playwright.sync_api import Page, ViewportSize
 
 from tests.dashboard.browser import NARROW, Tab, chromium, open_tab
 from tests.dashboard.example_cluster import example_cluster
+from tests.dashboard.process_diagram import draw, find_partitions
 from tests.deploy.system import FREE_PORTS, up
+from yunishard.cli.commands.rest import Rest
+from yunishard.cli.top.app import TopApp
+from yunishard.sdk.blocking import BlockingResourceManager
 
 FOLDER: Final = Path(__file__).parents[2] / "docs" / "operating" / "images"
 SIZE: Final[ViewportSize] = {"width": 1160, "height": 720}
+LAB: Final = "partitions: [{name: batch, queues: [{name: root}]}, {name: gpu, queues: [{name: root}]}]"
+"""A second RM, for the diagram of the processes."""
+
+PARTITIONS: Final = 3
+
+TERMINAL: Final = (100, 26)
+"""Columns and lines of the terminal in the picture of `yunishard top`."""
 
 
 def review(page: Page) -> None:
@@ -62,12 +71,26 @@ def take(tab: Tab, name: str, place: str, text: str, prepare: Callable[[Page], N
     page.screenshot(path=FOLDER / f"dashboard-{name}.png", animations="disabled")
 
 
+async def draw_top(rest: str) -> str:
+    """`yunishard top` of the example, as SVG."""
+    app = TopApp(lambda: Rest(rest), "default")
+    async with app.run_test(size=TERMINAL) as pilot:
+        while True:
+            text = app.export_screenshot(title="yunishard top")
+            if "language" in text and "&#160;waiting" in text:  # the table and the totals
+                return text
+            await pilot.pause(0.1)
+
+
 def main() -> None:
     """Write all pictures."""
     FOLDER.mkdir(exist_ok=True)
     with TemporaryDirectory() as folder, up("--ephemeral", *FREE_PORTS, folder=Path(folder)) as running:
         endpoints = running.announced()
         with example_cluster(endpoints["native"]), chromium() as browser:
+            with BlockingResourceManager(endpoints["native"], rm_id="lab", config=LAB):
+                running.until(lambda: len(find_partitions(running.children)) == PARTITIONS)
+                (FOLDER / "processes.svg").write_text(draw(find_partitions(running.children)))
             with open_tab(browser, endpoints["rest"], SIZE) as tab:
                 take(tab, "overview", "overview", "research")
                 take(tab, "queues", "queues", "language")
@@ -78,6 +101,8 @@ def main() -> None:
                 take(tab, "nodes", "nodes", "unschedulable")
             with open_tab(browser, endpoints["rest"], NARROW) as tab:
                 take(tab, "narrow", "applications", "train-llm")
+        with example_cluster(endpoints["native"]):
+            (FOLDER / "top.svg").write_text(asyncio.run(draw_top(endpoints["rest"])))
         running.stop()
 
 
