@@ -22,7 +22,7 @@ from yunishard.partition_worker.engine import durable_records
 from yunishard.partition_worker.engine.durable_records import Image, PreemptionRecord, Record, Removed, kind_of
 from yunishard.partition_worker.engine.state import Changes
 
-ENGINE: Final = Path(yunishard.partition_worker.engine.__file__).resolve().parent
+ENGINE: Final = Path(yunishard.partition_worker.engine.__file__).parent
 READERS: Final = ("recording.py", "restoring.py")
 """Modules that read the marks."""
 
