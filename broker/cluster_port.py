@@ -6,7 +6,7 @@ anything yet. When this host has a new pair, the port listens with that one: all
 made again once their supervisors have the new key from the lease of the leader.
 
 Not here: the other end (`common/transport/cluster_connection.py`), authentication (`common/transport/zap.py`), the
-files (`yunishard/cluster.py`).
+files (`yunishard/cli/commands/cluster.py`).
 """
 
 import asyncio

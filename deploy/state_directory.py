@@ -4,7 +4,7 @@ A lock on a file in it holds it. The processes inherit the lock: a new system ca
 old one has ended, even if the old supervisor was killed. The broker's socket and the journals are in directories below
 it that no other user can enter, nor replace: no other user may write to the state directory or change its path.
 
-Not here: the files in it (`broker/record_file.py`, `partition_worker/journal/`, `webservice/`).
+Not here: the files in it (`broker/sqlite_store.py`, `partition_worker/journal/`, `yunishard/webservice/`).
 """
 
 import fcntl

@@ -4,7 +4,7 @@ A host may be cut off from the other hosts while its RMs still reach it. After a
 than another broker needs to take over, the proxy sends `Goodbye` and refuses connections, so that RMs with several
 addresses, clients of gRPC and load balancers turn to another host. When the connection is back, the ports open again.
 
-Not here: how the ports are closed (`transport.py`, `grpc_scheduler_service.py`).
+Not here: how the ports are closed (`common/transport/event_loop.py`, `grpc_scheduler_service.py`).
 """
 
 import asyncio

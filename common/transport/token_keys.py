@@ -4,7 +4,7 @@ Its entries are public keys of a token issuer, or secrets that `yunishard token`
 determines the algorithm of a signature, whatever the token's header contains: a public key is never used as a secret,
 and a token without a signature is never valid.
 
-Not here: tokens (`webservice/tokens.py`, `yunishard/cli/commands/credentials.py`).
+Not here: tokens (`yunishard/webservice/credentials.py`, `yunishard/cli/commands/credentials.py`).
 """
 
 import base64

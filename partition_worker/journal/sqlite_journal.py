@@ -4,8 +4,9 @@ A transaction is durable when it returns (`synchronous=FULL`), and verifies that
 The usual transaction is a single statement, because the thread releases the interpreter lock for each statement: four
 statements would wait for a busy worker four times.
 
-With `history_bytes`, earlier snapshots and the steps between them are kept for replays (`journal/replay.py`), as many
-as fit. Recovery does not use them, and they are deleted first if the journal reaches its maximum size.
+With `history_bytes`, earlier snapshots and the steps between them are kept for replays
+(`yunishard/journal_tools/replay.py`), as many as fit. Recovery does not use them, and they are deleted first if the
+journal reaches its maximum size.
 
 A snapshot is a file beside the database. It gets its name in the transaction that records it, so the snapshot of a
 worker that is fenced replaces nothing.

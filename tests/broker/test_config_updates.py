@@ -1,4 +1,4 @@
-"""Another configuration for partitions that stay; partitions that come and go are in `test_update_partitions.py`."""
+"""Another configuration for partitions that stay (`test_config_update_partitions.py`: that come and go)."""
 
 import msgspec
 import pytest

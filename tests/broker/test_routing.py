@@ -1,4 +1,4 @@
-"""Routing and registration; what happens when workers or sessions come again is in `test_switch_again.py`."""
+"""Routing and registration; sessions that come again are in `test_rm_sessions.py`."""
 
 import pytest
 

@@ -1,7 +1,7 @@
 """The answers of a real partition to each role, on every route, contain no name or work of other users.
 
 A new route is asked, too: where its rule is `seen` its worker has to cut what the viewer may not see, and where it is
-`known` there must be nothing to cut. Not here: what is left of which view (`partition_worker/test_visibility.py`).
+`known` there must be nothing to cut. Not here: what is left of which view (`tests/partition_worker/test_redaction.py`).
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """Events in words, for the commands that show them, and which events a filter selects.
 
 Not here: requests (`event.py`), the numbers of events (`common/messages/event_codes.py`), their encoding
-(`rest_records.py`).
+(`common/rest/records.py`).
 """
 
 from dataclasses import dataclass
