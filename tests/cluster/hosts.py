@@ -1,7 +1,6 @@
 """Hosts of a cluster: `yunishard up` on a machine each, started, killed and watched from outside."""
 
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -15,6 +14,7 @@ from typing import Final
 
 from tests.cluster.network import Machine
 from tests.conformance.rest import Rest
+from tests.deploy.system import find_partitions
 
 LEASE_S: Final = 3.0
 """The lease time of partitions and hosts; that of the leader is half of it."""
@@ -32,9 +32,6 @@ YUNISHARD: Final = Path(sys.executable).with_name("yunishard")
 READY_MAX_S: Final = 60.0
 STOP_MAX_S: Final = 40.0
 POLL_S: Final = 0.02
-
-_SERVES: Final = re.compile(r"partition_worker (\S+)#\d+$")
-"""The title of a worker with a partition."""
 
 
 class Host:
@@ -168,7 +165,7 @@ class Host:
 
     def partitions(self) -> list[str]:
         """The partitions whose workers run here."""
-        return sorted(match[1] for _, command in self._commands() if (match := _SERVES.search(command)))
+        return find_partitions(command for _, command in self._commands())
 
     def _commands(self) -> list[tuple[int, str]]:
         found = [(number, command) for number, command in self.machine.processes() if "nsenter" not in command]

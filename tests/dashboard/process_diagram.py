@@ -1,7 +1,6 @@
 """A diagram of the processes of a running system, as SVG for README.md."""
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 from typing import Final, NamedTuple
 
@@ -9,8 +8,6 @@ WIDTH: Final = 760
 HEIGHT: Final = 330
 _BOX: Final = (150, 46)
 """Width and height of a box."""
-
-_WORKER: Final = re.compile(r"partition_worker (\S+)#\d+")
 
 
 class Box(NamedTuple):
@@ -21,11 +18,6 @@ class Box(NamedTuple):
     x: int
     y: int
     is_client: bool = False
-
-
-def find_partitions(children: Mapping[int, str]) -> list[str]:
-    """The partitions of the workers among the children of a supervisor, by their titles."""
-    return sorted(match[1] for command in children.values() if (match := _WORKER.search(command)))
 
 
 def draw(partitions: Sequence[str]) -> str:

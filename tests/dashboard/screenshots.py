@@ -12,8 +12,8 @@ from playwright.sync_api import Page, ViewportSize
 
 from tests.dashboard.browser import NARROW, Tab, chromium, open_tab
 from tests.dashboard.example_cluster import example_cluster
-from tests.dashboard.process_diagram import draw, find_partitions
-from tests.deploy.system import FREE_PORTS, up
+from tests.dashboard.process_diagram import draw
+from tests.deploy.system import FREE_PORTS, find_partitions, up
 from yunishard.cli.commands.rest import Rest
 from yunishard.cli.top.app import TopApp
 from yunishard.sdk.blocking import BlockingResourceManager
@@ -89,8 +89,8 @@ def main() -> None:
         endpoints = running.announced()
         with example_cluster(endpoints["native"]), chromium() as browser:
             with BlockingResourceManager(endpoints["native"], rm_id="lab", config=LAB):
-                running.until(lambda: len(find_partitions(running.children)) == PARTITIONS)
-                (FOLDER / "processes.svg").write_text(draw(find_partitions(running.children)))
+                running.until(lambda: len(find_partitions(running.children.values())) == PARTITIONS)
+                (FOLDER / "processes.svg").write_text(draw(find_partitions(running.children.values())))
             with open_tab(browser, endpoints["rest"], SIZE) as tab:
                 take(tab, "overview", "overview", "research")
                 take(tab, "queues", "queues", "language")

@@ -4,19 +4,23 @@ behind."""
 import contextlib
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 WAIT_MAX_S = 30.0
 POLL_S = 0.02
 
 FREE_PORTS = ("--native", "tcp://127.0.0.1:0", "--grpc", "127.0.0.1:0", "--rest", "127.0.0.1:0")
+
+_SERVES = re.compile(r"partition_worker (\S+)#\d+$")
+"""The title of a worker with a partition."""
 
 
 def free_ports(count: int) -> list[int]:
@@ -101,6 +105,11 @@ class Up:
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(number)
         return self.process.wait(timeout=WAIT_MAX_S)
+
+
+def find_partitions(commands: Iterable[str]) -> list[str]:
+    """The partitions of the workers among processes, by their titles."""
+    return sorted(match[1] for command in commands if (match := _SERVES.search(command.strip())))
 
 
 def gone(number: int) -> bool:
