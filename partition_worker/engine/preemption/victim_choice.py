@@ -73,7 +73,8 @@ TRIED_MAX: Final = 1024
 
 NODES_MAX: Final = 10
 """Nodes that an ask within its guarantee tries one after the other, if the victims on a node leave its queues without
-room and no others make up for that. Beyond it the search fails.
+room and no others make up for that. Each try looks at all nodes and candidates again, so without a limit a search that
+fails would take the square of their number. Beyond it the search fails.
 """
 
 ATTEMPTS_PER_LEAF: Final = 10
