@@ -171,6 +171,13 @@ def test_an_unreadable_table_is_an_error() -> None:
         ask(loopback_users(tables=closed))
 
 
+def test_a_connection_that_one_reading_of_the_table_left_out_is_found_by_the_next() -> None:
+    readings = [[""], [line(CLIENT, SERVER, uid=1000)]]
+    found = ask(loopback_users(tables=lambda: readings.pop(0)))
+    assert found.user == ask(loopback_users(tables=lambda: [line(CLIENT, SERVER, uid=1000)])).user
+    assert not readings
+
+
 def test_an_account_that_cannot_be_looked_up_is_an_error() -> None:
     def broken(uid: int) -> Identity:
         raise OSError(f"the directory is down for {uid}")

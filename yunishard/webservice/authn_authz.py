@@ -112,6 +112,11 @@ LOOK_UP_MAX_S: Final = 5.0
 LOOK_UPS_MAX: Final = 2
 """Concurrent look-ups. They have their own threads, so that a slow one delays only changes."""
 
+TABLE_READS_MAX: Final = 3
+"""Readings of the kernel's tables until a connection is in them. The kernel writes a long table in several pieces, and
+a piece leaves a connection out or repeats it if another one was closed or opened since the piece before.
+"""
+
 _TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _NEXT: Final = "changes are accepted only from this machine, over its loopback address: log in there and use 127.0.0.1"
 
@@ -194,18 +199,19 @@ class LoopbackUsers:
             raise _refuse_caller(f"the request came from {client[0]!r}; {_NEXT}") from None
         if not remote.is_loopback:
             raise _refuse_caller(f"the request came from {remote}; {_NEXT}")
-        try:
-            tables = self.tables()
-        except OSError as error:
-            raise _refuse_caller(f"the owner of the connection cannot be looked up: {error}") from None
         ends = {"local": (remote, client[1]), "remote": (local, server[1])}
-        found = [uid for table in tables for uid in credentials.socket_owners(table, **ends)]
-        if len(found) != 1:
-            raise _refuse_caller(
-                f"the owner of the connection from {remote} port {client[1]} was not found, which needs"
-                " Linux and a client in the same network namespace that keeps its connection open; try again from there"
-            )
-        return found[0]
+        for _ in range(TABLE_READS_MAX):
+            try:
+                tables = self.tables()
+            except OSError as error:
+                raise _refuse_caller(f"the owner of the connection cannot be looked up: {error}") from None
+            found = {uid for table in tables for uid in credentials.socket_owners(table, **ends)}
+            if len(found) == 1:
+                return found.pop()
+        raise _refuse_caller(
+            f"the owner of the connection from {remote} port {client[1]} was not found, which needs"
+            " Linux and a client in the same network namespace that keeps its connection open; try again from there"
+        )
 
 
 # Authentication and authorization -------------------------------------------------------------------------------------
