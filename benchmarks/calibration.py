@@ -99,8 +99,10 @@ def as_in_a_worker() -> Iterator[None]:
     before = gc.get_threshold()
     gc.collect()
     gc_tuning.collect_rarely()
+    gc_tuning.freeze_survivors()
     try:
         yield
     finally:
+        gc.callbacks.remove(gc_tuning.freeze_after_collection)
         gc.set_threshold(*before)
         gc.unfreeze()

@@ -3,6 +3,7 @@
 Messages are encoded and decoded as between processes.
 """
 
+from collections.abc import Callable
 from time import process_time
 from typing import Final
 
@@ -13,6 +14,7 @@ from yunishard.common.messages.query_messages import Answer, Query
 from yunishard.common.messages.rm_messages import Ack
 from yunishard.common.messages.wire import Incoming, Outgoing, decode_body, encode_body
 from yunishard.common.names import BROKER
+from yunishard.partition_worker.engine.partition import Partition
 from yunishard.partition_worker.partition_host import PartitionHost
 from yunishard.partition_worker.worker import Worker
 
@@ -27,58 +29,61 @@ class LocalWorker:
 
     def __init__(self, config: str, *, journalled: bool = False) -> None:
         self.worker = Worker(PartitionHost(partition=NAME, epoch=1), journalled=journalled)
+        self.now = NOW_S
+        """Unix seconds."""
+        self.pieces: list[float] = []
+        """Seconds of processor time of each piece of work that was done without a break."""
         self._seq = 0
         self._rollout = 0
         self.reconfigure(config)
 
-    def reconfigure(self, text: str) -> list[float]:
-        """Take a configuration; seconds of processor time of each piece of work that is done without a break."""
+    @property
+    def partition(self) -> Partition:
+        """The partition that the worker hosts."""
+        partition = self.worker.partition
+        assert partition is not None
+        return partition
+
+    def reconfigure(self, text: str, *, settles: bool = True) -> None:
+        """Take a configuration, and make all decisions that follow, unless `settles` is false."""
         config, live = load(text).partitions[0], self.worker.partition is not None
         self._rollout += 1
-        return [
-            *self._timed(PrepareConfig(rollout=self._rollout, config=config, live=live)),
-            *self._timed(CommitConfig(rollout=self._rollout)),
-        ]
+        self._tell(PrepareConfig(rollout=self._rollout, config=config, live=live))
+        self._tell(CommitConfig(rollout=self._rollout))
+        if settles:
+            self.settle()
 
-    def order(self, command: Command) -> None:
-        """A numbered command, and all decisions that follow, with the acknowledgement of what they lead to."""
+    def order(self, command: Command, *, settles: bool = True) -> None:
+        """Apply a numbered command, and make all decisions that follow, unless `settles` is false."""
         self._seq += 1
         self._tell(command, seq=self._seq)
-        self._settle()
+        if settles:
+            self.settle()
 
     def answer(self, query: Query) -> Answer:
-        """To a question."""
+        """Return the answer to a query."""
         [send] = self._tell(query, ref="question")
         return decode_body(Answer, send.body)
+
+    def settle(self, until: Callable[[], bool] = lambda: False) -> None:
+        """Do everything that is due, or as much of it as leads to this condition."""
+        while self.worker.deadline <= self.now and not until():
+            self.receive(self._timed(lambda: self.worker.tick(self.now)))
+            self._tell(Ack(), ack=self.worker.host.channel.outbox.last)
 
     def receive(self, sends: list[Outgoing]) -> None:
         """Process what the worker sends, which comes to nothing here."""
 
-    def _timed(self, message: Message) -> list[float]:
-        incoming = self._delivery(message)
+    def _timed(self, work: Callable[[], list[Outgoing]]) -> list[Outgoing]:
         began = process_time()
-        sends = self.worker.handle(incoming, NOW_S)
-        spent = process_time() - began
-        self.receive(sends)
-        return [spent, *self._settle()]
-
-    def _settle(self) -> list[float]:
-        """Everything that is due; how long each turn took."""
-        spent = []
-        while self.worker.deadline <= NOW_S:
-            began = process_time()
-            sends = self.worker.tick(NOW_S)
-            spent.append(process_time() - began)
-            self.receive(sends)
-            self._tell(Ack(), ack=self.worker.host.channel.outbox.last)
-        return spent
-
-    def _tell(self, message: Message, *, seq: int = 0, ack: int = 0, ref: str = "") -> list[Outgoing]:
-        sends = self.worker.handle(self._delivery(message, seq=seq, ack=ack, ref=ref), NOW_S)
-        self.receive(sends)
+        sends = work()
+        self.pieces.append(process_time() - began)
         return sends
 
-    def _delivery(self, message: Message, *, seq: int = 0, ack: int = 0, ref: str = "") -> Incoming:
+    def _tell(self, message: Message, *, seq: int = 0, ack: int = 0, ref: str = "") -> list[Outgoing]:
         kind = type(message).__name__
         header = Header(kind=kind, rm=RM, partition=NAME, session=SESSION, seq=seq, ack=ack, ref=ref)
-        return Incoming(BROKER, header, encode_body(message))
+        incoming = Incoming(BROKER, header, encode_body(message))
+        sends = self._timed(lambda: self.worker.handle(incoming, self.now))
+        self.receive(sends)
+        return sends

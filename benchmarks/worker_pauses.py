@@ -95,13 +95,13 @@ def reload_figures(plan: Plan) -> Iterator[Figure]:
 def stalled(queues: int, text: str) -> Stall:
     """The worker of a partition in which a part of the leaves is busy."""
     worker = LocalWorker(text_of(queues))
-    partition = worker.worker.partition
-    assert partition is not None
-    for command in commands([queue.path for queue in partition.tree if queue.leaf][1::BUSY_EVERY]):
+    for command in commands([queue.path for queue in worker.partition.tree if queue.leaf][1::BUSY_EVERY]):
         worker.order(command)
+    worker.pieces.clear()
     with as_in_a_worker():
-        pieces, unit = calibrated(lambda: worker.reconfigure(text))
-    return Stall(max(pieces) * 1000, sum(pieces) * 1000, max(pieces) / unit)
+        _, unit = calibrated(lambda: worker.reconfigure(text))
+    longest = max(worker.pieces)
+    return Stall(longest * 1000, sum(worker.pieces) * 1000, longest / unit)
 
 
 def waited(queues: int, text: str) -> tuple[float, float]:

@@ -121,6 +121,7 @@ async def serve_partition(
         start = await _start_worker(settings, journals, lease, wire)
     finally:
         heartbeats.cancel()
+    gc_tuning.freeze_survivors()  # only now, as the next collection would visit all that the recovery has built
     worker, journal = start.worker, start.journal
     wire.add(GROUPS, GroupLookup(wake=partial(wire.wake, GROUPS)))
     planner = Planner(wake=partial(wire.wake, PLANNER), find_partition=lambda: worker.partition)

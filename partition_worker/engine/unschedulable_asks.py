@@ -258,6 +258,7 @@ class ClosedBuckets:
                 del self.by_usage[bucket.closed_by.rank]
         for inner in bucket.inner.values():
             self.forget(inner)
+        bucket.outer = None  # a worker never frees cycles
 
     def reopen(self, level: QueueUsage) -> list[WaitBucket]:
         """Open the buckets that wait for this usage or one above it, and return them."""

@@ -126,6 +126,11 @@ class QueueUsage:
     def is_empty(self) -> bool:
         return not (self.charged or self.children or self.allowance or self.applications or any(self.used.values()))
 
+    def leave(self) -> None:
+        """Discard the usages around one that is dropped: they refer to each other, and a worker never frees cycles."""
+        self.upward, self.above = (), None
+        self.children.clear()
+
     @property
     def limits(self) -> "tuple[QueueUsage, ...]":
         """The usages from here up that have a limit."""
@@ -268,6 +273,11 @@ class Trackers:
             above.children[path] = level
         return level
 
+    def forget(self, name: str) -> None:
+        """Drop a name with all its usages."""
+        for level in self.by_name.pop(name).levels.values():
+            level.leave()
+
     def link_account(self, name: str, path: str, account: UsageAccount) -> QueueUsage:
         """Charge an application in this queue to this name."""
         level = self.track(name, path)
@@ -311,6 +321,7 @@ class Trackers:
             tracker.levels.pop(one.path, None)
             if one.above is not None:
                 one.above.children.pop(one.path, None)
+            one.leave()
         if not tracker.levels:
             self.by_name.pop(tracker.name, None)
 
@@ -423,7 +434,7 @@ class Usage:
         if user is not None and not user.accounts and name not in self._named:
             self.idle[name] = None
             if len(self.idle) > IDLE_MAX:
-                del self.users.by_name[self.idle.popitem(last=False)[0]]
+                self.users.forget(self.idle.popitem(last=False)[0])
 
     def find_limits(self, user: User, leaf: Queue) -> list[tuple[Literal["user", "group"], str, QueueUsage]]:
         """Return the usages with a limit that a new application in this leaf would be charged to, with the name of the

@@ -300,7 +300,7 @@ def test_real_systems_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     names = {one.name for one in budget_figures(TINY) if one.cost}
     assert names == {f"budget/{way}/{what}" for way in ("native", "grpc") for what in ("partition_worker", "server")}
     for benchmark in BENCHMARKS:
-        if benchmark.name in ("memory", "footprint", "reload", "queue-tree", "store"):
+        if benchmark.name in ("memory", "footprint", "reload", "longest-turn", "queue-tree", "store"):
             assert all(one.value >= 0 for one in benchmark.measured(Plan(share=0.02, rounds=1))), benchmark.name
     files = Files(tmp_path, NAME)
     steps = write_journal(files, Shape("small", nodes=10, allocations=150, applications=7, tail=40))

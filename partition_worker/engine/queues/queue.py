@@ -298,7 +298,15 @@ class Queue:
 
     def ancestry(self) -> "tuple[Queue, ...]":
         """The queue, then each parent up to the root; a queue never changes its parent."""
-        return self._ancestry
+        if self._ancestry or self.parent is None:
+            return self._ancestry
+        return (self, *self.parent.ancestry())
+
+    def leave_tree(self) -> None:
+        """Discard the path of a queue that was removed: it contains the queue, and a worker never frees cycles. Ended
+        applications may still ask for it.
+        """
+        self._ancestry = ()
 
     def admits_submission(self, user: User) -> bool:
         """Whether the user may submit: by an ACL of this queue or of one above it."""

@@ -368,6 +368,7 @@ class Tree:
             if unwanted and not queue.children and not queue.applications and queue.parent is not None:
                 del queue.parent.children[queue.name]
                 del self._by_path[queue.path]
+                queue.leave_tree()
                 removed.append(queue)
         return removed
 

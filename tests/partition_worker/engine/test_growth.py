@@ -1,13 +1,18 @@
 """Which tables of a partition grow with the names that passed through it: only those with a bound."""
 
+import gc
 import timeit
+from collections import Counter, deque
+
+import pytest
 
 from tests.builders import PROVIDED_CREATE, apps, asks, foreign, gone, nodes, released
 from tests.growth import find_growing, measure
 from tests.trial import Trial
 from yunishard.common import resources
 from yunishard.common.messages.rm_messages import NODE_DECOMMISSION
-from yunishard.partition_worker.engine import state, user_resolution
+from yunishard.common.process import gc_tuning
+from yunishard.partition_worker.engine import state, user_limits, user_resolution
 from yunishard.partition_worker.engine.application import RETENTION_S
 from yunishard.partition_worker.engine.durable_records import RejectionRecord
 from yunishard.partition_worker.engine.partition import Partition
@@ -55,6 +60,28 @@ def test_what_is_gone_leaves_nothing_but_entries_of_bounded_tables() -> None:
     assert find_growing(trial.partition, lambda number: play(trial, number), without=BOUNDED) == {}
     sizes = measure(trial.partition)
     assert all(sizes[name] > 0 for name in BOUNDED), sizes
+
+
+def test_what_is_gone_leaves_no_reference_cycles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker never frees a cycle that has survived two collections (`common/process/gc_tuning.py`)."""
+    monkeypatch.setattr(user_limits, "IDLE_MAX", 1)
+    trial = Trial("root.a limit.user.*=apps:5; root.new.x", rules=(PROVIDED_CREATE,), made=Partition)
+    trial.partition.removed = deque(maxlen=0)
+    play(trial, 0)
+    gc.collect()
+    with gc_tuning.pause_collector():
+        for number in range(1, 4):
+            play(trial, number)
+        trial.does(apps("a root.a user=u"), asks("a a1 memory=99"))
+        trial.reconfigures("root.a application.sort.policy=fair limit.user.u1=apps:5; root.new.y")
+        trial.does(gone("a"))
+        play(trial, 4)
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        gc.set_debug(0)
+        found = Counter(type(one).__name__ for one in gc.garbage)
+        gc.garbage.clear()
+    assert not found
 
 
 def test_sums_keep_no_types_that_were_only_named() -> None:
