@@ -21,6 +21,7 @@ from yunishard.common.rest.views import Cell, TableView
 from yunishard.partition_worker.engine.administration import NotDone
 from yunishard.partition_worker.engine.allocation import Allocation, AskGroup, Standing
 from yunishard.partition_worker.engine.application import Application, AppState
+from yunishard.partition_worker.engine.attempt_log import list_messages
 from yunishard.partition_worker.engine.durable_records import RejectionRecord
 from yunishard.partition_worker.engine.explain.causes import DescribeCause, find_latest_cause
 from yunishard.partition_worker.engine.explain.counts import ReasonFinder
@@ -346,9 +347,9 @@ def _describe_failure(one: _AskRow) -> str:
     if cause is not None:
         return one.describe(one.group, cause).text
     latest, found = 0.0, ""
-    for reason, failure in one.group.failures.items():
-        if failure.last >= latest:
-            latest, found = failure.last, reason
+    for message, entry in list_messages(one.group.log).items():
+        if entry.last >= latest:
+            latest, found = entry.last, message
     return found
 
 

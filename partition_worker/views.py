@@ -14,6 +14,7 @@ from yunishard.common.rest import views
 from yunishard.common.rest.records import NodeState, NodeStateView
 from yunishard.partition_worker.engine.allocation import FOREIGN, Allocation, AskGroup
 from yunishard.partition_worker.engine.application import Application, AppState, History, Use
+from yunishard.partition_worker.engine.attempt_log import list_messages
 from yunishard.partition_worker.engine.durable_records import (
     OperatorMark,
     PreemptionRecord,
@@ -208,14 +209,14 @@ def build_rejection_view(rejection: RejectionRecord, partition: str) -> views.Ap
 
 def build_allocation_log(group: AskGroup, describe: DescribeCause) -> list[views.LogEntryView]:
     """The reasons why asks of a group were not placed: YuniKorn's messages, then the causes with their figures."""
-    found = [
-        views.LogEntryView(message=reason, last_occurrence=int(failure.last * 1e9), count=failure.times)
-        for reason, failure in group.failures.items()
+    found = [(message, entry, "") for message, entry in list_messages(group.log).items()]
+    for code, entry in group.log.items():
+        if entry.cause is not None:
+            found.append((describe(group, entry.cause).text, entry, code))
+    return [
+        views.LogEntryView(message=message, last_occurrence=int(entry.last * 1e9), count=entry.times, code=code)
+        for message, entry, code in found
     ]
-    for cause, failure in (group.causes or {}).values():
-        text, at_ns = describe(group, cause).text, int(failure.last * 1e9)
-        found.append(views.LogEntryView(message=text, last_occurrence=at_ns, count=failure.times, code=cause.code))
-    return found
 
 
 def _ask(ask: Allocation, logs: dict[AskGroup, list[views.LogEntryView]], describe: DescribeCause) -> views.AskView:

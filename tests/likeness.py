@@ -30,7 +30,7 @@ LOST: Final = frozenset(
         *("Partition.counters", "Partition.decided", "Partition.removed", "Queue.reached", "Queue.bound"),
         *("Queue.released", "Preemptions.made", "Preemptions.victims", "Preemptions.held_back", "Predicates.refused"),
         # failed attempts and their pauses: all asks count as not tried
-        *("AskGroup.attempted", "AskGroup.failures", "AskGroup.causes", "Queue.preemption_window"),
+        *("AskGroup.attempted", "AskGroup.log", "Queue.preemption_window"),
         *("Queue.preemption_attempts", "Queue.preemption_tried", "Preemptions.pause_until"),
         *("Preemptions.paused_for", "Preemptions.turned_away"),
         *("Partition.readiness", "SwapCandidates.checked_round", "SwapCandidates.parked", "SwapCandidates.offered"),

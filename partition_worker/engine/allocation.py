@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from yunishard.common.messages import rm_messages
 from yunishard.common.messages.kinds import INT64_MAX, Resources
-from yunishard.common.messages.reasons import Reason
+from yunishard.partition_worker.engine.attempt_log import AttemptLog
 from yunishard.partition_worker.engine.sorted_items import Order
 
 # Ask shapes -----------------------------------------------------------------------------------------------------------
@@ -301,32 +301,6 @@ class GroupKey(NamedTuple):
     """The task group whose placeholders they wait for, if held."""
 
 
-class Failure(NamedTuple):
-    """How often attempts failed for one reason, and when the last one did."""
-
-    times: int
-    last: float
-    """Unix seconds."""
-
-
-class WaitCause(NamedTuple):
-    """The first limit, queue or node that an attempt failed at, with the figures of that moment. Its text is made when
-    it is shown (`explain/causes.py`).
-    """
-
-    code: Reason
-    queue: str = ""
-    user: str = ""
-    group: str = ""
-    node: str = ""
-    resource: str = ""
-    used: int = 0
-    """The amount of the resource in use, or the number of running applications."""
-    maximum: int = 0
-    """The amount or number that may be used; or the number of nodes."""
-    asked: int = 0
-
-
 @dataclass(slots=True, eq=False)
 class AskGroup:
     """Equal asks in order, and the results of the attempts to place them."""
@@ -342,26 +316,12 @@ class AskGroup:
     """Whether all of them were tried at least once, as far as their user's quota allows."""
     told: int = 0
     """Number of its asks with `scale_up_told`."""
-    failures: dict[str, Failure] = field(default_factory=dict)
-    """Reasons why they were not placed; there are few."""
-    causes: dict[Reason, tuple[WaitCause, Failure]] | None = None
-    """The latest cause with each code; None before the first."""
+    log: AttemptLog = field(default_factory=dict)
+    """The failed attempts to place them."""
 
     def __post_init__(self) -> None:
         self.shape = shape = self.kind.shape
         self.plain = self.kind.standing is Standing.OPEN and not shape.required_node and shape.constraint is None
-
-    def note(self, reason: str, now: float) -> None:
-        """Count a failed attempt."""
-        before = self.failures.get(reason)
-        self.failures[reason] = Failure(1 if before is None else before.times + 1, now)
-
-    def note_cause(self, cause: WaitCause, now: float) -> None:
-        """Count a failed attempt with this cause, which replaces an earlier one with the same code."""
-        if self.causes is None:
-            self.causes = {}
-        before = self.causes.get(cause.code)
-        self.causes[cause.code] = cause, Failure(1 if before is None else before[1].times + 1, now)
 
     @property
     def head(self) -> Allocation:
@@ -445,8 +405,7 @@ class PendingAsks:
         after = self._put(ask)
         after.attempted = attempted
         if after is not known:
-            after.failures = dict(before.failures)
-            after.causes = None if before.causes is None else dict(before.causes)
+            after.log = dict(before.log)
 
     def tell(self, ask: Allocation) -> None:
         """Set `scale_up_told` of an ask; once for each."""

@@ -16,6 +16,7 @@ from yunishard.common.messages.kinds import Resources
 from yunishard.common.resources import Limit, text
 from yunishard.partition_worker.engine.allocation import Allocation
 from yunishard.partition_worker.engine.application import Application, AppState
+from yunishard.partition_worker.engine.attempt_log import LIMITS_FULL, QUEUES_FULL, WaitCause
 from yunishard.partition_worker.engine.queues.queue import Queue
 from yunishard.partition_worker.engine.state import PartitionState
 from yunishard.partition_worker.engine.user_limits import UsageAccount
@@ -143,33 +144,39 @@ def record_quota(state: PartitionState, queue: Queue, maximum: Limit | None, gua
 # Requests -------------------------------------------------------------------------------------------------------------
 
 
-def record_quota_room(state: PartitionState, ask: Allocation, account: UsageAccount, *, found: bool) -> None:
-    """Record a change of whether the user and group of an ask have room for it."""
-    if ask.lacks_quota is found:
-        ask.lacks_quota = not found
-        problem = f"exceeds the available user quota {_format_lack(ask, account.headroom())}"
-        record_request(state, ask, f"Request '{ask.key}' {'fits in the available user quota' if found else problem}")
-
-
-def record_queue_room(state: PartitionState, ask: Allocation, leaf: Queue, *, found: bool) -> None:
-    """Record a change of whether the queues of an ask have room for it."""
-    if ask.lacks_queue_room is found:
-        ask.lacks_queue_room = not found
-        problem = f"does not fit in queue '{leaf.path}' {_format_lack(ask, leaf.compute_headroom())}"
-        outcome = f"has become schedulable in queue '{leaf.path}'" if found else problem
-        record_request(state, ask, f"Request '{ask.key}' {outcome}")
+def record_failure(state: PartitionState, ask: Allocation, cause: WaitCause, account: UsageAccount) -> None:
+    """Record why an attempt to place an ask failed: which nodes refuse it, with their number by reason, and once that
+    its user, its group or its queues have no room.
+    """
+    if cause.nodes:
+        ask.unschedulable_told_at = state.now
+        told = "".join(f"{reason} ({cause.nodes[reason]}x); " for reason in sorted(cause.nodes))
+        record_request(state, ask, f"Unschedulable request '{ask.key}': {told}")
+    elif cause.code in LIMITS_FULL and not ask.lacks_quota:
+        ask.lacks_quota = True
+        lack = _format_lack(ask, account.headroom())
+        record_request(state, ask, f"Request '{ask.key}' exceeds the available user quota {lack}")
+    elif cause.code in QUEUES_FULL and not ask.lacks_queue_room:
+        ask.lacks_queue_room = True
+        leaf = account.application.queue
+        lack = _format_lack(ask, leaf.compute_headroom())
+        record_request(state, ask, f"Request '{ask.key}' does not fit in queue '{leaf.path}' {lack}")
 
 
 def _format_lack(ask: Allocation, available: Limit | None) -> str:
     return f"(requested {text(ask.resources)}, available {text(available or {})})"
 
 
-def record_unschedulable(state: PartitionState, ask: Allocation, reasons: Mapping[str, int]) -> None:
-    """Record why no node takes an ask, with the number of nodes for each reason; rate-limited."""
-    if reasons and state.now >= ask.unschedulable_told_at + UNSCHEDULABLE_TOLD_EVERY_S:
-        ask.unschedulable_told_at = state.now
-        told = "".join(f"{reason} ({reasons[reason]}x); " for reason in sorted(reasons))
-        record_request(state, ask, f"Unschedulable request '{ask.key}': {told}")
+def record_quota_room(state: PartitionState, ask: Allocation) -> None:
+    """Record that the user and the group of an ask have room for it again."""
+    ask.lacks_quota = False
+    record_request(state, ask, f"Request '{ask.key}' fits in the available user quota")
+
+
+def record_queue_room(state: PartitionState, ask: Allocation, leaf: Queue) -> None:
+    """Record that the queues of an ask have room for it again."""
+    ask.lacks_queue_room = False
+    record_request(state, ask, f"Request '{ask.key}' has become schedulable in queue '{leaf.path}'")
 
 
 def record_no_victim(state: PartitionState, ask: Allocation) -> None:

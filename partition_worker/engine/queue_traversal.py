@@ -45,6 +45,7 @@ from typing import Final
 from yunishard.common.config.properties import parse_allocation_batch
 from yunishard.common.messages import event_codes
 from yunishard.common.messages.kinds import Resources
+from yunishard.common.messages.reasons import Reason
 from yunishard.common.messages.wire import NEVER
 from yunishard.common.resources import add_to, take_from
 from yunishard.partition_worker.engine import (
@@ -58,6 +59,7 @@ from yunishard.partition_worker.engine import (
 )
 from yunishard.partition_worker.engine.allocation import Allocation, AskGroup, Standing, place_of
 from yunishard.partition_worker.engine.application import Application, AppState
+from yunishard.partition_worker.engine.attempt_log import WaitCause, log_attempt
 from yunishard.partition_worker.engine.nodes.node_index import Node
 from yunishard.partition_worker.engine.predicates.results import WorkSpent
 from yunishard.partition_worker.engine.preemption import victim_choice
@@ -181,9 +183,6 @@ def apply_decision(state: PartitionState, decision: Decision) -> None:
 
 AskDecision = Allocate | Reserve | Preempt
 
-NO_USER_QUOTA: Final = "Not enough user quota"
-NO_QUEUE_QUOTA: Final = "Not enough queue quota"
-
 
 def traverse_queues(state: PartitionState) -> AskDecision | None:
     """Return the next decision, or None if no ask can be placed. Changes nothing but what is parked."""
@@ -215,7 +214,7 @@ def _decide_in_leaf(state: PartitionState, leaf: Queue) -> AskDecision | None:
             cause = wait_causes.find_start_cause(application, account)
             for group in application.asks.groups:  # any of its asks may be the first to fit once it may start
                 if group.kind.standing is not Standing.HELD:
-                    group.note_cause(cause, state.now)
+                    log_attempt(group.log, cause, state.now)
                     attempt.wait_for_limits(group)
         elif state.now < application.back_off_until:
             progress.retry_at = application.back_off_until
@@ -277,16 +276,21 @@ class Attempt:
 
     def _try_group(self, group: AskGroup) -> AskDecision | None:
         table, decision = self.state.nodes.predicates.table, None
+        found: AskDecision | WaitCause | None = None
         table.subject = group
         watch = table.watch if table.is_cautious else None
         try:
             if watch is None or not watch(group, None):
                 table.is_attempt_watched = watch is not None
-                decision = self._decide_for(group)
+                found = self._decide_for(group)
         except WorkSpent as spent:  # before anything was decided; the asks behind it continue
             table.postpone(spent.results, self.application.application_id, group)
         if watch is not None:
             table.is_attempt_watched = watch(None, None)
+        if isinstance(found, WaitCause):
+            self._record_failure(group, found)
+        else:
+            decision = found
         if decision is None:
             self.state.readiness.attempts_left -= 1
             self.progress.tried += 1
@@ -306,28 +310,32 @@ class Attempt:
         self.application.back_off_until = progress.retry_at = self.state.now + self.leaf.policies.back_off_s
         progress.waits, progress.searches, progress.tried = [], {}, 0
 
-    def _decide_for(self, group: AskGroup) -> AskDecision | None:
+    def _record_failure(self, group: AskGroup, cause: WaitCause) -> None:
+        log_attempt(group.log, cause, self.state.now)
+        events.record_failure(self.state, group.head, cause, self.account)
+
+    def _decide_for(self, group: AskGroup) -> AskDecision | WaitCause | None:
+        """Return the decision for the first ask of a group, or the check that failed; None if the ask waits for nothing
+        that can be named: a verdict of the RM, or the turn of other applications.
+        """
         state, amounts, ask = self.state, group.shape.amounts, group.head
         constraint = group.shape.constraint
         if constraint is not None and constraint.is_wide and state.nodes.is_deferred(group.shape):
             return None  # before all else, as there may be thousands, each in a group of its own
         if not self.account.has_room(amounts):
-            group.note(NO_USER_QUOTA, state.now)
-            group.note_cause(wait_causes.find_limit_cause(self.account, amounts), state.now)
-            events.record_quota_room(state, ask, self.account, found=False)
             self.wait_for_limits(group)
-            return None
-        events.record_quota_room(state, ask, self.account, found=True)
+            return wait_causes.find_limit_cause(self.account, amounts)
+        if ask.lacks_quota:
+            events.record_quota_room(state, ask)
         if not self.leaf.has_room(amounts):
-            decision = self._preempt_on_full_node(group) or self._preempt(group, nodes_tried=False)
-            if decision is None:
-                group.note(NO_QUEUE_QUOTA, state.now)
-                group.note_cause(wait_causes.find_queue_cause(self.leaf, amounts), state.now)
-                events.record_queue_room(state, ask, self.leaf, found=False)
-                group.attempted = True
-                self._wait(group, nodes_tried=False)
-            return decision
-        events.record_queue_room(state, ask, self.leaf, found=True)
+            victims = self._preempt_on_full_node(group) or self._preempt(group, nodes_tried=False)
+            if isinstance(victims, Preempt):
+                return victims
+            group.attempted = True
+            self._wait(group, nodes_tried=False)
+            return wait_causes.find_queue_cause(self.leaf, amounts, victims)
+        if ask.lacks_queue_room:
+            events.record_queue_room(state, ask, self.leaf)
         return self._on_required_node(group) if group.shape.required_node else self._on_any_node(group)
 
     def _preempt_on_full_node(self, group: AskGroup) -> Preempt | None:
@@ -344,7 +352,7 @@ class Attempt:
         others = [one for one in node.reservations.values() if not one.for_required_node]
         return Preempt(self.application, ask, node, tuple(victims), tuple(others))
 
-    def _on_required_node(self, group: AskGroup) -> AskDecision | None:
+    def _on_required_node(self, group: AskGroup) -> AskDecision | WaitCause | None:
         """Allocate the required node, or reserve it at once if it has no room, in place of other reservations. Other
         applications have it first if a reservation of this one ended by its age.
         """
@@ -354,11 +362,8 @@ class Attempt:
         nodes = self.state.nodes
         node = nodes.required_node(group.shape)
         if node is None:
-            cause = wait_causes.find_required_node_cause(nodes, group.shape)
-            if cause is not None:
-                group.note_cause(cause, self.state.now)
             self._wait(group)
-            return None
+            return wait_causes.find_required_node_cause(nodes, group.shape)
         fits = node.has_room(group.shape.amounts) and nodes.is_accepted(group.shape, node)
         if fits and not any(one.for_required_node for one in node.reservations.values()):
             return Allocate(self.application, group.head, node)
@@ -374,7 +379,7 @@ class Attempt:
             self._retry_by(may_at)
         return may_at > self.state.now
 
-    def _on_any_node(self, group: AskGroup) -> AskDecision | None:
+    def _on_any_node(self, group: AskGroup) -> AskDecision | WaitCause | None:
         if group.kind.standing is Standing.OPEN:
             nodes, shape = self.state.nodes, group.shape
             if nodes.is_deferred(shape):
@@ -389,28 +394,26 @@ class Attempt:
                 node = nodes.best_to_reserve(shape)
                 if node is not None:
                     return Reserve(self.application, group.head, node)
-        decision = self._preempt(group, nodes_tried=True)
-        if decision is None:
-            if group.kind.standing is Standing.OPEN:
-                group.note_cause(wait_causes.find_node_cause(self.state.nodes), self.state.now)
-            group.attempted = True
-            self.progress.failed.append(group)
-        return decision
+        victims = self._preempt(group, nodes_tried=True)
+        if isinstance(victims, Preempt):
+            return victims
+        group.attempted = True
+        self.progress.failed.append(group)
+        code = Reason.NO_NODE_FITS if group.kind.standing is Standing.OPEN else Reason.RESERVED_NODE_FULL
+        return WaitCause(code, maximum=len(self.state.nodes), search=victims)
 
     def _report_refusals(self, group: AskGroup) -> None:
         """Record from time to time which predicates are the reason that no node takes the ask."""
-        ask, state = group.head, self.state
-        if state.now >= ask.unschedulable_told_at + events.UNSCHEDULABLE_TOLD_EVERY_S:
-            reasons = state.nodes.refusals(group.shape)
-            events.record_unschedulable(state, ask, reasons)
-            for reason in reasons:
-                group.note(reason, state.now)
+        if self.state.now >= group.head.unschedulable_told_at + events.UNSCHEDULABLE_TOLD_EVERY_S:
+            nodes = self.state.nodes.refusals(group.shape)
+            if nodes:  # recorded now, as the ask may reserve a node, or have to wait for a later turn
+                self._record_failure(group, WaitCause(Reason.NO_NODE_FITS, nodes=nodes))
 
-    def _preempt(self, group: AskGroup, *, nodes_tried: bool) -> Preempt | None:
-        decision = victim_choice.attempt(self.state, self.application, group, nodes_tried=nodes_tried)
-        if decision is None:
+    def _preempt(self, group: AskGroup, *, nodes_tried: bool) -> Preempt | str:
+        victims = victim_choice.attempt(self.state, self.application, group, nodes_tried=nodes_tried)
+        if isinstance(victims, str):
             self._wait_for_search(group)
-        return decision
+        return victims
 
     def _wait_for_search(self, group: AskGroup) -> None:
         """Park the group until a search for victims may be made for it, if it ever may."""

@@ -12,8 +12,10 @@ were preempted for that.
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from yunishard.common.messages.reasons import Reason
 from yunishard.partition_worker.engine import events, reservations
 from yunishard.partition_worker.engine.allocation import AskShape
+from yunishard.partition_worker.engine.attempt_log import NO_HELP_ON_REQUIRED_NODE, WaitCause, log_attempt
 from yunishard.partition_worker.engine.nodes.node_index import Reservation
 from yunishard.partition_worker.engine.predicates.results import WorkSpent
 from yunishard.partition_worker.engine.preemption import victim_choice
@@ -77,7 +79,8 @@ def _on_reserved_node(state: PartitionState, reservation: Reservation, *, has_ro
             return Preempt(application, ask, node, tuple(victims))
         events.record_no_victim(state, ask)
         assert ask.group is not None, ask.key
-        ask.group.note(victim_choice.NO_HELP_ON_REQUIRED_NODE, state.now)
+        cause = WaitCause(Reason.REQUIRED_NODE_FULL, node=node.node_id, search=NO_HELP_ON_REQUIRED_NODE)
+        log_attempt(ask.group.log, cause, state.now)
     return None
 
 

@@ -1,13 +1,14 @@
 """The cause of a failed attempt to place an ask, with its figures: the first limit, queue or node that had no room.
 
-`queue_traversal.py` notes it where the attempt fails, which costs the depth of the queue at most: no node is examined,
-and no text is made. The conditions are those of the attempt; `explain/checks.py` evaluates all of them, also those
-after the first that fails.
+An attempt (`queue_traversal.py`) that failed looks it up, which costs the depth of the queue at most: no node is
+examined, and no text is made. The conditions are those of the attempt; `explain/checks.py` evaluates all of them, also
+those after the first that fails.
 """
 
 from yunishard.common.messages.reasons import Reason
-from yunishard.partition_worker.engine.allocation import Amounts, AskShape, WaitCause
+from yunishard.partition_worker.engine.allocation import Amounts, AskShape
 from yunishard.partition_worker.engine.application import Application
+from yunishard.partition_worker.engine.attempt_log import WaitCause
 from yunishard.partition_worker.engine.nodes.nodes import Nodes
 from yunishard.partition_worker.engine.queues.queue import Queue
 from yunishard.partition_worker.engine.user_limits import QueueUsage, UsageAccount
@@ -50,8 +51,10 @@ def _charged_name(account: UsageAccount, level: QueueUsage) -> tuple[str, str]:
     return "", account.group_name or ""
 
 
-def find_queue_cause(leaf: Queue, amounts: Amounts) -> WaitCause:
-    """Return which queue has no room for these amounts: by its maximum, or because it keeps the room for others."""
+def find_queue_cause(leaf: Queue, amounts: Amounts, search: str = "") -> WaitCause:
+    """Return which queue has no room for these amounts: by its maximum, or because it keeps the room for others.
+    `search` is what came of a search for victims.
+    """
     for queue in leaf.ancestry():
         maximum = queue.maximum
         if maximum is None:
@@ -60,9 +63,9 @@ def find_queue_cause(leaf: Queue, amounts: Amounts) -> WaitCause:
         for kind, value in amounts:
             used = queue.allocated.get(kind, 0)
             if value > 0 and kind in maximum and used + value > maximum[kind]:
-                return WaitCause(code, queue.path, "", "", "", kind, used, maximum[kind], value)
+                return WaitCause(code, queue.path, "", "", "", kind, used, maximum[kind], value, search)
     kept = next((queue for queue in leaf.ancestry() if queue.kept), leaf)
-    return WaitCause(Reason.QUEUE_ROOM_KEPT, kept.path)
+    return WaitCause(Reason.QUEUE_ROOM_KEPT, kept.path, search=search)
 
 
 def find_required_node_cause(nodes: Nodes, shape: AskShape) -> WaitCause | None:
@@ -82,8 +85,3 @@ def find_required_node_cause(nodes: Nodes, shape: AskShape) -> WaitCause | None:
     if any(one.after_preemption and not one.for_required_node for one in node.reservations.values()):
         return WaitCause(Reason.REQUIRED_NODE_KEPT, node=name)
     return None
-
-
-def find_node_cause(nodes: Nodes) -> WaitCause:
-    """Return that no node takes an ask. The predicates of nodes with room have noted their own reasons."""
-    return WaitCause(Reason.NO_NODE_FITS, maximum=len(nodes))

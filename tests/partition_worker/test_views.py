@@ -11,6 +11,7 @@ from tests.partition_worker.engine.preemption.clusters import cluster, question
 from tests.trial import START_S, Trial
 from yunishard.common.config.validation import load
 from yunishard.common.messages.query_messages import Query
+from yunishard.common.messages.reasons import Reason
 from yunishard.common.messages.rm_messages import NODE_DRAIN, NODE_UPDATE
 from yunishard.common.rest.views import (
     NEVER_MS,
@@ -29,6 +30,7 @@ from yunishard.common.rest.views import (
 from yunishard.partition_worker import queries, redaction, views
 from yunishard.partition_worker.engine import ledger
 from yunishard.partition_worker.engine.application import TaskGroup
+from yunishard.partition_worker.engine.attempt_log import WaitCause, log_attempt
 from yunishard.partition_worker.engine.nodes.node_index import Reservation
 from yunishard.partition_worker.engine.partition import Partition
 
@@ -213,15 +215,32 @@ def test_an_ask_shows_what_came_of_the_attempts_to_place_it() -> None:
     ask = one.partition.allocations["a2"]
     assert ask.group is not None
     ask.preemption_triggered = ask.scale_up_told = ask.group.attempted = True
-    ask.group.failures.clear()
-    ask.group.causes = None
-    for reason, at in (("Not enough queue quota", 5.0), ("taint", 6.0), ("Not enough queue quota", 7.5)):
-        ask.group.note(reason, at)
+    ask.group.log.clear()
+    for cause, at in (
+        (WaitCause(Reason.QUEUE_MAXIMUM, "root.a", resource="memory", used=3, maximum=4, asked=2), 5.0),
+        (WaitCause(Reason.NO_NODE_FITS, nodes={"taint": 2}, search="Preemption preconditions failed"), 6.0),
+        (WaitCause(Reason.CLUSTER_FULL, "root", resource="memory", used=9, maximum=10, asked=2), 7.5),
+    ):
+        log_attempt(ask.group.log, cause, at)
     (view,) = views.build_application_view(one.app("app-1"), "default").requests
     assert (view.triggered_preemption, view.triggered_scale_up, view.scheduling_attempted) == (True, True, True)
     assert view.allocation_log == [
         LogEntryView(message="Not enough queue quota", last_occurrence=7_500_000_000, count=2),
         LogEntryView(message="taint", last_occurrence=6_000_000_000, count=1),
+        LogEntryView(message="Preemption preconditions failed", last_occurrence=6_000_000_000, count=1),
+        LogEntryView(message="Preemption does not help", last_occurrence=6_000_000_000, count=1),
+        LogEntryView(
+            message="root.a may use 4 B at most: 3 B are used, this ask needs 2 B, so it is short by 1 B",
+            last_occurrence=5_000_000_000,
+            count=1,
+            code="queue-maximum",
+        ),
+        LogEntryView(
+            message="the nodes together have 10 B: 9 B are used, this ask needs 2 B, so it is short by 1 B",
+            last_occurrence=7_500_000_000,
+            count=1,
+            code="cluster-full",
+        ),
     ]
 
 

@@ -22,6 +22,7 @@ from yunishard.common.resources import total_of
 from yunishard.partition_worker.engine import ledger, reservations
 from yunishard.partition_worker.engine.allocation import Allocation
 from yunishard.partition_worker.engine.application import Application
+from yunishard.partition_worker.engine.attempt_log import NO_GUARANTEE
 from yunishard.partition_worker.engine.nodes.node_index import Node
 from yunishard.partition_worker.engine.predicates.evaluation import WAITING
 from yunishard.partition_worker.engine.preemption import victim_choice
@@ -151,7 +152,7 @@ def test_both_find_the_same_victims() -> None:
                 assert (plan.node.node_id, victims, cancels) == plain, where
                 outcomes[f"{min(len(victims), 3)} victims"] += 1
                 outcomes["cancels"] += bool(cancels)
-            if plan != victim_choice.NO_GUARANTEE:
+            if plan != NO_GUARANTEE:
                 assert victim_choice.may_ever_help(application.queue)
     assert min(outcomes.values()) > 0.001 * CLUSTERS, outcomes
     assert len(outcomes) == 8, outcomes

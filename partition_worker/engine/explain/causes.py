@@ -7,7 +7,8 @@ from collections.abc import Callable
 from yunishard.common.messages.reasons import MEANINGS, Reason
 from yunishard.common.rest.explain import CheckView
 from yunishard.common.units import format_resources
-from yunishard.partition_worker.engine.allocation import AskGroup, WaitCause
+from yunishard.partition_worker.engine.allocation import AskGroup
+from yunishard.partition_worker.engine.attempt_log import WaitCause
 from yunishard.partition_worker.engine.explain.checks import describe_kept_room, describe_room, describe_running
 from yunishard.partition_worker.engine.explain.node_checks import (
     describe_kept_node,
@@ -21,11 +22,8 @@ DescribeCause = Callable[[AskGroup, WaitCause], CheckView]
 
 def find_latest_cause(group: AskGroup) -> WaitCause | None:
     """Return the cause of the last failed attempt; None if it noted none."""
-    if not group.causes:
-        return None
-    cause, failure = max(group.causes.values(), key=lambda one: one[1].last)
-    is_latest = all(other.last <= failure.last for other in group.failures.values())
-    return cause if is_latest else None
+    latest = max((entry.last for entry in group.log.values()), default=0.0)
+    return next((one.cause for one in group.log.values() if one.last == latest and one.cause is not None), None)
 
 
 def describe_cause(group: AskGroup, cause: WaitCause) -> CheckView:

@@ -18,6 +18,7 @@ from yunishard.common.text_formats import format_count
 from yunishard.common.units import format_resources, format_seconds
 from yunishard.partition_worker.engine.allocation import Allocation, AskGroup
 from yunishard.partition_worker.engine.application import Application
+from yunishard.partition_worker.engine.attempt_log import NO_GUARANTEE
 from yunishard.partition_worker.engine.preemption import victim_choice
 from yunishard.partition_worker.engine.preemption.victim_candidates import Giver, Guarantees, areas, reach_of
 from yunishard.partition_worker.engine.preemption_log import remaining_guarantee
@@ -147,7 +148,7 @@ def _describe_failure(leaf: Queue, reach: Reach, plan: object) -> PreemptionOutl
         text = f"none of {reach.total} allocations{more}{beyond} may be preempted for it: {reasons}"
         return _stop(code, text, queue=leaf.path)
     protected = f"; {reasons}" if reasons else ""
-    if plan == victim_choice.NO_GUARANTEE:
+    if plan == NO_GUARANTEE:
         text = f"it does not fit the remaining guarantees on its path, so it preempts nothing{protected}"
         return _stop(Reason.PREEMPTION_GUARANTEE_USED, text, queue=leaf.path)
     failing = "those of one node free too little"

@@ -40,6 +40,14 @@ from yunishard.common.resources import add_to, covers, drop_zeros, fits, plus, t
 from yunishard.partition_worker.engine import events, ledger, reservations
 from yunishard.partition_worker.engine.allocation import Allocation, AskGroup, amounts_of
 from yunishard.partition_worker.engine.application import Application, find_queue_lack
+from yunishard.partition_worker.engine.attempt_log import (
+    EXHAUSTED,
+    NO_GUARANTEE,
+    NO_HELP,
+    NOT_USED_ENOUGH,
+    PRECONDITIONS,
+    TOO_LITTLE,
+)
 from yunishard.partition_worker.engine.nodes.node_index import Node
 from yunishard.partition_worker.engine.predicates.evaluation import WAITING
 from yunishard.partition_worker.engine.preemption.node_choice import (
@@ -80,28 +88,16 @@ fails would take the square of their number. Beyond it the search fails.
 ATTEMPTS_PER_LEAF: Final = 10
 """Attempts of the asks of one leaf to find victims in one cycle."""
 
-NO_GUARANTEE: Final = "Preemption queue guarantees check failed"
-NO_HELP: Final = "Preemption does not help"
-TOO_LITTLE: Final = "Preemption helped but short of resources"
 
-EXHAUSTED: Final = "Preemption max attempts exhausted"
-PRECONDITIONS: Final = "Preemption preconditions failed"
-NOT_USED_ENOUGH: Final = "Preemption waits until more of the cluster is used"
-NO_HELP_ON_REQUIRED_NODE: Final = "No fit on required node, preemption does not help"
-
-
-def attempt(state: PartitionState, application: Application, group: AskGroup, *, nodes_tried: bool) -> Preempt | None:
-    """Look for victims for the first ask of a group, if it may; with `nodes_tried` no node has room for it."""
+def attempt(state: PartitionState, application: Application, group: AskGroup, *, nodes_tried: bool) -> Preempt | str:
+    """Look for victims for the first ask of a group, if it may; with `nodes_tried` no node has room for it. Return the
+    message about a search without result, which is empty if none may be made now.
+    """
     if not state.config.preemption.is_enabled:
-        return None
+        return ""
     if state.now < state.preemptions.pause_until:
-        return None
-    plan = _plan(state, application, group, nodes_tried=nodes_tried)
-    if isinstance(plan, str):
-        for reason in dict.fromkeys((plan, plan if plan == WAITING else NO_HELP)):
-            group.note(reason, state.now)
-        return None
-    return plan
+        return ""
+    return _plan(state, application, group, nodes_tried=nodes_tried)
 
 
 def waits_for_search(state: PartitionState, leaf: Queue, group: AskGroup) -> bool:

@@ -12,6 +12,7 @@ from tests.properties.plain_scheduler import PlainApp, PlainAsk, PlainQueue
 from tests.trial import Trial
 from yunishard.common.messages import rm_messages
 from yunishard.common.messages.kinds import INT64_MAX
+from yunishard.common.messages.reasons import Reason
 from yunishard.partition_worker.engine.allocation import (
     REMOVED_MAX,
     Allocation,
@@ -23,6 +24,7 @@ from yunishard.partition_worker.engine.allocation import (
     from_message,
     place_of,
 )
+from yunishard.partition_worker.engine.attempt_log import WaitCause, log_attempt
 
 STAMP_NS = 1_700_000_000_000_000_123
 
@@ -180,15 +182,15 @@ def test_what_came_of_the_attempts_goes_with_an_ask_that_waits_in_another_way() 
         asks.add(one)
     assert first.group is not None
     first.group.attempted = True
-    first.group.note("Not enough queue quota", 7.0)
+    log_attempt(first.group.log, WaitCause(Reason.QUEUE_MAXIMUM), 7.0)
     first.held = True
     asks.regroup(first)
     moved, left = first.group, second.group
     assert moved is not None
     assert left is not None
-    assert (moved.attempted, moved.failures) == (True, left.failures)
-    moved.note("Not enough queue quota", 8.0)
-    assert (left.attempted, left.failures["Not enough queue quota"].times) == (True, 1)
+    assert (moved.attempted, moved.log) == (True, left.log)
+    log_attempt(moved.log, WaitCause(Reason.QUEUE_MAXIMUM), 8.0)
+    assert (left.attempted, left.log[Reason.QUEUE_MAXIMUM].times) == (True, 1)
     asks.add(untried)
     untried.held = True
     asks.regroup(untried)

@@ -549,7 +549,7 @@ def test_a_required_node_on_which_an_ask_could_not_be_started_is_free_for_others
     assert one.running == ["a2 on n1"]
     group = one.app("app-1").requests["a1"].group
     assert group is not None
-    assert list(group.causes or {}) == [Reason.REQUIRED_NODE_REFUSES]
+    assert list(group.log) == [Reason.REQUIRED_NODE_REFUSES]
     assert one.waits(COOL_DOWN_S).running == ["a1 on n1", "a2 on n1"]
 
 

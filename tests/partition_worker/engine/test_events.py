@@ -7,8 +7,10 @@ import pytest
 from tests.builders import PROVIDED_CREATE, apps, asks, foreign, gone, nodes, released
 from tests.trial import Trial
 from yunishard.common.messages import event_codes
+from yunishard.common.messages.reasons import Reason
 from yunishard.common.messages.rm_messages import NODE_DECOMMISSION, NODE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE, NODE_UPDATE
-from yunishard.partition_worker.engine.events import UNSCHEDULABLE_TOLD_EVERY_S, record_unschedulable
+from yunishard.partition_worker.engine.attempt_log import WaitCause
+from yunishard.partition_worker.engine.events import UNSCHEDULABLE_TOLD_EVERY_S, record_failure
 from yunishard.partition_worker.engine.state import Event, EventFields
 
 KINDS = ("", "REQUEST", "APP", "NODE", "QUEUE", "USERGROUP")
@@ -490,17 +492,23 @@ def test_a_victim_is_told_for_whom_it_goes() -> None:
 
 
 def test_why_no_node_would_take_a_request_is_told_from_time_to_time() -> None:
-    trial = furnished().takes(asks("app-1 a1 memory=5"))
+    trial = furnished().does(nodes("n3 memory=50 tag.yunishard/taints=gpu:NoSchedule"))
+    trial.does(asks("app-1 a1 memory=5 tag.yunishard/nodeSelector=zone=a"))
+    expected = "REQUEST a1 app-1 NONE (memory=5): Unschedulable request 'a1': node does not match zone=a (3x); "
+    assert told_of(trial, "REQUEST") == [expected]
+    trial.waits(UNSCHEDULABLE_TOLD_EVERY_S - 1).does(asks("app-1 a2 memory=60"))  # with each new ask all are tried
+    assert told_of(trial, "REQUEST a1") == []
+    trial.waits(1).does(asks("app-1 a3 memory=70"))
+    assert told_of(trial, "REQUEST a1") == [expected]
+
+
+def test_nodes_are_told_by_reason_in_the_order_of_the_reasons() -> None:
+    trial = furnished()
+    ask = trial.does(asks("app-1 a1 memory=500")).app("app-1").requests["a1"]
     trial.partition.drain_events()
-    state, ask = trial.partition, trial.app("app-1").requests["a1"]
-    for _ in range(2):
-        record_unschedulable(state, ask, {"too small": 2, "tainted": 1})
-    expected = "REQUEST a1 app-1 NONE (memory=5): Unschedulable request 'a1': tainted (1x); too small (2x); "
-    assert events(trial) == [expected]
-    state.now += UNSCHEDULABLE_TOLD_EVERY_S
-    record_unschedulable(state, ask, {})
-    assert events(trial) == []
-    record_unschedulable(state, ask, {"tainted": 1, "too small": 2})
+    cause = WaitCause(Reason.NO_NODE_FITS, nodes={"too small": 2, "tainted": 1})
+    record_failure(trial.partition, ask, cause, trial.partition.usage.account(trial.app("app-1")))
+    expected = "REQUEST a1 app-1 NONE (memory=500): Unschedulable request 'a1': tainted (1x); too small (2x); "
     assert events(trial) == [expected]
 
 

@@ -286,7 +286,7 @@ def large(application: str, count: int) -> list[str]:
 def turn(one: Trial) -> int:
     """Run one turn; return how many attempts at a group of asks failed in it."""
     failed = [0]
-    decide = queue_traversal.Attempt._decide_for
+    decide = queue_traversal.Attempt._try_group
 
     def counting(self: queue_traversal.Attempt, group: AskGroup) -> object:
         decision = decide(self, group)
@@ -294,7 +294,7 @@ def turn(one: Trial) -> int:
         return decision
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(queue_traversal.Attempt, "_decide_for", counting)
+        patch.setattr(queue_traversal.Attempt, "_try_group", counting)
         one._step(one.partition.step(one.now, 512))
     return failed[0]
 

@@ -5,6 +5,7 @@ import pytest
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial
 from yunishard.common.messages.reasons import Reason
+from yunishard.partition_worker.engine.attempt_log import WaitCause, log_attempt
 from yunishard.partition_worker.engine.explain import checks, explanations
 from yunishard.partition_worker.engine.explain.causes import describe_cause, find_latest_cause
 
@@ -12,7 +13,8 @@ from yunishard.partition_worker.engine.explain.causes import describe_cause, fin
 def log(trial: Trial, application_id: str = "app-1") -> dict[str, str]:
     """The causes of the first group of asks, by code."""
     group = trial.app(application_id).asks.first_group
-    return {str(cause.code): describe_cause(group, cause).text for cause, _ in (group.causes or {}).values()}
+    causes = [entry.cause for entry in group.log.values() if entry.cause is not None]
+    return {str(cause.code): describe_cause(group, cause).text for cause in causes}
 
 
 def explained(trial: Trial, application_id: str = "app-1") -> dict[str, str]:
@@ -100,18 +102,18 @@ def test_of_each_code_the_latest_figures_are_kept_and_counted() -> None:
     one.does(asks("app-1 a1 vcore=1", "app-1 a2 vcore=1", "app-1 a3 vcore=4"))
     group = one.app("app-1").asks.first_group
     one.waits(1).does(released("app-1 a1"))
-    assert group.causes is not None
-    [(cause, failure)] = group.causes.values()
-    assert (cause.used, failure.times, failure.last) == (1, 2, one.now)
+    cause, entry = group.log[Reason.QUEUE_MAXIMUM].cause, group.log[Reason.QUEUE_MAXIMUM]
+    assert cause is not None
+    assert (cause.used, entry.times, entry.last) == (1, 2, one.now)
     assert find_latest_cause(group) is cause
-    group.note("taint", one.now + 1)
+    log_attempt(group.log, WaitCause(Reason.NO_NODE_FITS, nodes={"taint": 1}), one.now + 1)
     assert find_latest_cause(group) is None
 
 
 def test_every_cause_has_a_text_of_its_own() -> None:
     one = Trial("root.a").does(nodes("n1 vcore=5", "n2 vcore=5"), apps("app-1 root.a"), asks("app-1 a1 vcore=9"))
     group = one.app("app-1").asks.first_group
-    assert group.causes is not None
-    cause = group.causes[Reason.NO_NODE_FITS][0]
+    cause = group.log[Reason.NO_NODE_FITS].cause
+    assert cause is not None
     for code in (Reason.QUEUE_ROOM_KEPT, Reason.REQUIRED_NODE_KEPT):
         assert describe_cause(group, cause._replace(code=code)).text != checks.MEANINGS[code].rstrip(".")

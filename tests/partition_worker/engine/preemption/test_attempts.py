@@ -15,16 +15,18 @@ from yunishard.common.messages.rm_messages import (
     NODE_UPDATE,
 )
 from yunishard.partition_worker.engine import ledger
-from yunishard.partition_worker.engine.preemption import victim_choice
-from yunishard.partition_worker.engine.preemption.victim_choice import (
+from yunishard.partition_worker.engine.attempt_log import (
     EXHAUSTED,
     NO_GUARANTEE,
     NO_HELP,
+    NO_QUEUE_QUOTA,
     NOT_USED_ENOUGH,
     PRECONDITIONS,
-    plan_required_node_victims,
+    list_messages,
 )
-from yunishard.partition_worker.engine.queue_traversal import NO_QUEUE_QUOTA, Attempt
+from yunishard.partition_worker.engine.preemption import victim_choice
+from yunishard.partition_worker.engine.preemption.victim_choice import plan_required_node_victims
+from yunishard.partition_worker.engine.queue_traversal import Attempt
 from yunishard.partition_worker.engine.state import VICTIMS_LEAVE_MAX_S, Tuning
 
 QUEUES = "root.owner guaranteed=memory:10; root.borrower"
@@ -50,7 +52,7 @@ def going(one: Trial) -> list[str]:
 def failures(one: Trial) -> set[str]:
     group = one.app("owner").requests["o1"].group
     assert group is not None
-    return set(group.failures)
+    return set(list_messages(group.log))
 
 
 def confirmed(*keys: str) -> tuple[str, ...]:
@@ -148,7 +150,7 @@ def test_or_until_its_ask_is_gone() -> None:
 def test_many_asks_of_a_leaf_look_for_victims_in_turn() -> None:
     one = borrowed("root.owner guaranteed=memory:10; root.borrower guaranteed=memory:10")
     one.does(asks(*(f"owner more{number} memory={3 + number} preemptor created=1" for number in range(12))))
-    reasons = [group.failures for group in one.app("owner").asks.groups]
+    reasons = [group.log for group in one.app("owner").asks.groups]
     assert sum(EXHAUSTED in failed for failed in reasons) == 12 - 10
     one.waits(1)
     assert len(one.queue("root.owner").preemption_tried) == 12
@@ -463,7 +465,7 @@ def test_what_one_application_looked_for_in_vain_no_other_of_its_queue_looks_for
     one.does(asks(*(f"more{number} m{number} memory=4 preemptor" for number in range(50)))).waits(2)
     assert len(looks) == 1
     tried = [app.asks for app in map(one.app, one.queue("root.owner").applications)]
-    assert all(PRECONDITIONS in group.failures for asks_ in tried[1:] for group in asks_.groups)
+    assert all(PRECONDITIONS in group.log for asks_ in tried[1:] for group in asks_.groups)
 
 
 def attempts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -524,10 +526,10 @@ def test_more_than_have_their_turn_at_once_are_not_woken_for_every_turn() -> Non
     one.does(asks(*(f"more{number} m{number} memory={5 + number} preemptor" for number in range(60)))).waits(3)
     assert len(one.queue("root.owner").preemption_tried) == 61, "each had its turn"
     times = [
-        group.failures[EXHAUSTED].times
+        group.log[EXHAUSTED].times
         for app in map(one.app, one.queue("root.owner").applications)
         for group in app.asks.groups
-        if EXHAUSTED in group.failures
+        if EXHAUSTED in group.log
     ]
     assert max(times) <= 3
 

@@ -8,15 +8,10 @@ from tests.trial import Trial
 from yunishard.common.messages.rm_messages import NODE_DRAIN, NODE_UPDATE
 from yunishard.partition_worker.engine import ledger, reservations
 from yunishard.partition_worker.engine.allocation import Allocation
+from yunishard.partition_worker.engine.attempt_log import NO_GUARANTEE, NO_HELP, TOO_LITTLE
 from yunishard.partition_worker.engine.nodes.node_index import Node
 from yunishard.partition_worker.engine.preemption import victim_choice
-from yunishard.partition_worker.engine.preemption.victim_choice import (
-    NO_GUARANTEE,
-    NO_HELP,
-    NODES_MAX,
-    TOO_LITTLE,
-    may_ever_help,
-)
+from yunishard.partition_worker.engine.preemption.victim_choice import NODES_MAX, may_ever_help
 from yunishard.partition_worker.engine.state import Preempt
 
 TWO = "root.a; root.b guaranteed=memory:10"
