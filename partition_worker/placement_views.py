@@ -26,7 +26,7 @@ from yunishard.common.rest.placement import (
 )
 from yunishard.common.rest.views import RuleView
 from yunishard.partition_worker.engine.administration import NotDone
-from yunishard.partition_worker.engine.explain.checks import describe_running
+from yunishard.partition_worker.engine.explain.causes import describe_running
 from yunishard.partition_worker.engine.partition import Partition
 from yunishard.partition_worker.engine.placement_explanation import ExplainedPlacement, explain_placement
 from yunishard.partition_worker.engine.placement_trace import PlacementCheck, RuleTrace, find_failed_check

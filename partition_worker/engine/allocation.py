@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from yunishard.common.messages import rm_messages
 from yunishard.common.messages.kinds import INT64_MAX, Resources
+from yunishard.common.resources import Limit
 from yunishard.partition_worker.engine.attempt_log import AttemptLog
 from yunishard.partition_worker.engine.sorted_items import Order
 
@@ -57,6 +58,19 @@ class AskShape(NamedTuple):
 def amounts_of(resources: Resources) -> Amounts:
     """Return the amounts as a value."""
     return tuple(sorted(resources.items()))
+
+
+def find_excess(limit: Limit, used: Resources, wanted: Amounts) -> tuple[str, int] | None:
+    """Return the first amount that would exceed a limit besides what is used; None if all are allowed. If too much is
+    used already, the limit still allows nothing.
+
+    All attempts, and all that explains them, compare in this way; on nodes a type that is missing is 0 instead.
+    """
+    for one in wanted:
+        kind, value = one
+        if value > 0 and kind in limit and used.get(kind, 0) + value > limit[kind]:
+            return one
+    return None
 
 
 @lru_cache(KNOWN_MAX)

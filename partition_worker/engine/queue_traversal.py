@@ -322,18 +322,20 @@ class Attempt:
         constraint = group.shape.constraint
         if constraint is not None and constraint.is_wide and state.nodes.is_deferred(group.shape):
             return None  # before all else, as there may be thousands, each in a group of its own
-        if not self.account.has_room(amounts):
+        level = self.account.find_full(amounts)
+        if level is not None:
             self.wait_for_limits(group)
-            return wait_causes.find_limit_cause(self.account, amounts)
+            return wait_causes.find_limit_cause(self.account, level, amounts)
         if ask.lacks_quota:
             events.record_quota_room(state, ask)
-        if not self.leaf.has_room(amounts):
+        full = self.leaf.find_full(amounts)
+        if full is not None:
             victims = self._preempt_on_full_node(group) or self._preempt(group, nodes_tried=False)
             if isinstance(victims, Preempt):
                 return victims
             group.attempted = True
             self._wait(group, nodes_tried=False)
-            return wait_causes.find_queue_cause(self.leaf, amounts, victims)
+            return wait_causes.find_queue_cause(full, amounts, victims)
         if ask.lacks_queue_room:
             events.record_queue_room(state, ask, self.leaf)
         return self._on_required_node(group) if group.shape.required_node else self._on_any_node(group)

@@ -26,7 +26,7 @@ from yunishard.common.config.model import PartitionConfig, QueueConfig, parse_am
 from yunishard.common.messages import event_codes
 from yunishard.common.messages.kinds import Resources
 from yunishard.common.resources import NOTHING, Limit, is_zero, less, take_from, tightest
-from yunishard.partition_worker.engine.allocation import Amounts, amounts_of
+from yunishard.partition_worker.engine.allocation import Amounts, amounts_of, find_excess
 from yunishard.partition_worker.engine.application import Application
 from yunishard.partition_worker.engine.queues.queue import Queue
 from yunishard.partition_worker.engine.sorted_items import Ranks
@@ -137,11 +137,8 @@ class QueueUsage:
         return tuple(level for level in self.upward if level.allowance is not None)
 
     def has_room(self, amounts: Amounts) -> bool:
-        """Whether the limit here allows these amounts. If too much is used already, it only allows nothing."""
-        if self.allowance is None:
-            return True
-        most, used = self.allowance.resources, self.used
-        return not any(value > 0 and kind in most and used.get(kind, 0) + value > most[kind] for kind, value in amounts)
+        """Whether the limit here allows these amounts."""
+        return self.allowance is None or find_excess(self.allowance.resources, self.used, amounts) is None
 
     def may_start(self) -> bool:
         """Whether the limit here allows one more running application."""
@@ -198,10 +195,14 @@ class UsageAccount:
 
     def has_room(self, amounts: Amounts) -> bool:
         """Whether the limits of user and group allow these amounts."""
-        for level in self.limits:  # noqa: SIM110 - for every ask that is tried, and mostly there is no limit
+        return self.find_full(amounts) is None
+
+    def find_full(self, amounts: Amounts) -> QueueUsage | None:
+        """Return the first usage of the user, or else of the group, of which the limit does not allow these amounts."""
+        for level in self.limits:
             if not level.has_room(amounts):
-                return False
-        return True
+                return level
+        return None
 
     def headroom(self) -> Limit | None:
         """Return what user and group may still use, per type; None is no limit."""

@@ -1,14 +1,15 @@
-"""The cause of a failed attempt to place an ask, with its figures: the first limit, queue or node that had no room.
+"""The causes of failed attempts to place asks, with their figures: limits, queues and nodes without room.
 
-An attempt (`queue_traversal.py`) that failed looks it up, which costs the depth of the queue at most: no node is
-examined, and no text is made. The conditions are those of the attempt; `explain/checks.py` evaluates all of them, also
-those after the first that fails.
+An attempt (`queue_traversal.py`) that failed returns one, which costs the comparison that failed: no node is examined,
+and no text is made. `explain/checks.py` makes all comparisons, also those after the first that fails, and shows the
+same values.
 """
 
 from yunishard.common.messages.reasons import Reason
-from yunishard.partition_worker.engine.allocation import Amounts, AskShape
+from yunishard.partition_worker.engine.allocation import Amounts, AskShape, find_excess
 from yunishard.partition_worker.engine.application import Application
 from yunishard.partition_worker.engine.attempt_log import WaitCause
+from yunishard.partition_worker.engine.nodes.node_index import Node
 from yunishard.partition_worker.engine.nodes.nodes import Nodes
 from yunishard.partition_worker.engine.queues.queue import Queue
 from yunishard.partition_worker.engine.user_limits import QueueUsage, UsageAccount
@@ -16,32 +17,42 @@ from yunishard.partition_worker.engine.user_limits import QueueUsage, UsageAccou
 
 def find_start_cause(application: Application, account: UsageAccount) -> WaitCause:
     """Return which limit of running applications keeps an application from starting."""
-    for queue in application.queue.ancestry():
-        running = queue.running + len(queue.allocating)
-        if 0 < queue.max_applications <= running and application.application_id not in application.queue.allocating:
-            return WaitCause(
-                Reason.QUEUE_APPLICATION_LIMIT, queue.path, used=running, maximum=queue.max_applications, asked=1
-            )
-    for level in account.limits:
-        if level.allowance is not None and not level.may_start():
-            user, group = _charged_name(account, level)
-            code = Reason.USER_APPLICATION_LIMIT if user else Reason.GROUP_APPLICATION_LIMIT
-            running, maximum = len(level.applications), level.allowance.applications
-            return WaitCause(code, level.path, user, group, used=running, maximum=maximum, asked=1)
-    raise AssertionError(f"application {application.application_id} may start")
+    full = application.queue.find_queue_without_opening()
+    if full is not None and application.application_id not in application.queue.allocating:
+        return count_in_queue(full)
+    return next(count_in_limit(account, level) for level in account.limits if not level.may_start())
 
 
-def find_limit_cause(account: UsageAccount, amounts: Amounts) -> WaitCause:
-    """Return which limit of the user or group does not allow these amounts."""
-    for level in account.limits:
-        if level.allowance is not None and not level.has_room(amounts):
-            user, group = _charged_name(account, level)
-            code = Reason.USER_LIMIT if user else Reason.GROUP_LIMIT
-            most, used = level.allowance.resources, level.used
-            for kind, value in amounts:
-                if value > 0 and kind in most and used.get(kind, 0) + value > most[kind]:
-                    return WaitCause(code, level.path, user, group, "", kind, used.get(kind, 0), most[kind], value)
-    raise AssertionError(f"the limits of {account.application.user.name} have room")
+def count_in_queue(queue: Queue) -> WaitCause:
+    """Return how many applications a queue runs, of those that it may."""
+    running = queue.running + len(queue.allocating)
+    return WaitCause(Reason.QUEUE_APPLICATION_LIMIT, queue.path, used=running, maximum=queue.max_applications, asked=1)
+
+
+def count_in_limit(account: UsageAccount, level: QueueUsage) -> WaitCause:
+    """Return how many applications the user or the group runs, of those that a limit allows."""
+    assert level.allowance is not None, level.path
+    user, group = _charged_name(account, level)
+    code = Reason.USER_APPLICATION_LIMIT if user else Reason.GROUP_APPLICATION_LIMIT
+    running, maximum = len(level.applications), level.allowance.applications
+    return WaitCause(code, level.path, user, group, used=running, maximum=maximum, asked=1)
+
+
+def find_limit_cause(account: UsageAccount, level: QueueUsage, amounts: Amounts) -> WaitCause:
+    """Return what a limit of the user or the group lacks for these amounts, which it does not allow."""
+    assert level.allowance is not None, level.path
+    excess = find_excess(level.allowance.resources, level.used, amounts)
+    assert excess is not None, level.path
+    return compare_with_limit(account, level, *excess)
+
+
+def compare_with_limit(account: UsageAccount, level: QueueUsage, kind: str, value: int) -> WaitCause:
+    """Return how a limit of the user or the group compares with an amount."""
+    assert level.allowance is not None, level.path
+    user, group = _charged_name(account, level)
+    code = Reason.USER_LIMIT if user else Reason.GROUP_LIMIT
+    used, maximum = level.used.get(kind, 0), level.allowance.resources[kind]
+    return WaitCause(code, level.path, user, group, "", kind, used, maximum, value)
 
 
 def _charged_name(account: UsageAccount, level: QueueUsage) -> tuple[str, str]:
@@ -51,21 +62,22 @@ def _charged_name(account: UsageAccount, level: QueueUsage) -> tuple[str, str]:
     return "", account.group_name or ""
 
 
-def find_queue_cause(leaf: Queue, amounts: Amounts, search: str = "") -> WaitCause:
-    """Return which queue has no room for these amounts: by its maximum, or because it keeps the room for others.
-    `search` is what came of a search for victims.
+def find_queue_cause(queue: Queue, amounts: Amounts, search: str = "") -> WaitCause:
+    """Return what a queue lacks for these amounts, which do not fit it: its maximum is too small, or it keeps the room
+    for others. `search` is what came of a search for victims.
     """
-    for queue in leaf.ancestry():
-        maximum = queue.maximum
-        if maximum is None:
-            continue
-        code = Reason.QUEUE_MAXIMUM if queue.parent is not None else Reason.CLUSTER_FULL
-        for kind, value in amounts:
-            used = queue.allocated.get(kind, 0)
-            if value > 0 and kind in maximum and used + value > maximum[kind]:
-                return WaitCause(code, queue.path, "", "", "", kind, used, maximum[kind], value, search)
-    kept = next((queue for queue in leaf.ancestry() if queue.kept), leaf)
-    return WaitCause(Reason.QUEUE_ROOM_KEPT, kept.path, search=search)
+    excess = find_excess(queue.maximum or {}, queue.allocated, amounts)
+    if excess is None:
+        return WaitCause(Reason.QUEUE_ROOM_KEPT, queue.path, search=search)
+    return compare_with_queue(queue, *excess, search)
+
+
+def compare_with_queue(queue: Queue, kind: str, value: int, search: str = "") -> WaitCause:
+    """Return how the maximum of a queue compares with an amount; that of the root is the size of the cluster."""
+    assert queue.maximum is not None, queue.path
+    code = Reason.QUEUE_MAXIMUM if queue.parent is not None else Reason.CLUSTER_FULL
+    used, maximum = queue.allocated.get(kind, 0), queue.maximum[kind]
+    return WaitCause(code, queue.path, "", "", "", kind, used, maximum, value, search)
 
 
 def find_required_node_cause(nodes: Nodes, shape: AskShape) -> WaitCause | None:
@@ -76,12 +88,20 @@ def find_required_node_cause(nodes: Nodes, shape: AskShape) -> WaitCause | None:
     node = nodes.get(name)
     if node is None:
         return WaitCause(Reason.REQUIRED_NODE_MISSING, node=name)
-    for kind, value in shape.amounts:
-        total = node.capacity.get(kind, 0)
-        if value > total:
-            return WaitCause(Reason.REQUIRED_NODE_TOO_SMALL, "", "", "", name, kind, 0, total, value)
+    for cause in compare_with_size(node, shape.amounts):
+        return cause
     if nodes.predicates.is_refused(shape, node):
         return WaitCause(Reason.REQUIRED_NODE_REFUSES, node=name)
     if any(one.after_preemption and not one.for_required_node for one in node.reservations.values()):
         return WaitCause(Reason.REQUIRED_NODE_KEPT, node=name)
     return None
+
+
+def compare_with_size(node: Node, amounts: Amounts) -> list[WaitCause]:
+    """Return each amount for which a required node is too small even when it is empty."""
+    code, name, capacity = Reason.REQUIRED_NODE_TOO_SMALL, node.node_id, node.capacity
+    return [
+        WaitCause(code, "", "", "", name, kind, 0, capacity.get(kind, 0), value)
+        for kind, value in amounts
+        if value > capacity.get(kind, 0)
+    ]

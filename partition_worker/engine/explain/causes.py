@@ -1,72 +1,98 @@
-"""Describes the causes that failed attempts noted (`wait_causes.py`), for the allocation log: as failed checks, in the
-words of an explanation, with the figures of the attempt.
-"""
+"""Describes the checks of attempts (`wait_causes.py`) with their figures, for explanations and the allocation log."""
 
 from collections.abc import Callable
 
 from yunishard.common.messages.reasons import MEANINGS, Reason
 from yunishard.common.rest.explain import CheckView
-from yunishard.common.units import format_resources
+from yunishard.common.text_formats import format_count
+from yunishard.common.units import format_amount, format_resources
 from yunishard.partition_worker.engine.allocation import AskGroup
 from yunishard.partition_worker.engine.attempt_log import WaitCause
-from yunishard.partition_worker.engine.explain.checks import describe_kept_room, describe_room, describe_running
-from yunishard.partition_worker.engine.explain.node_checks import (
-    describe_kept_node,
-    describe_missing_node,
-    describe_small_node,
-)
 
 DescribeCause = Callable[[AskGroup, WaitCause], CheckView]
 """Describes a cause as its viewer may see it."""
 
 
 def find_latest_cause(group: AskGroup) -> WaitCause | None:
-    """Return the cause of the last failed attempt; None if it noted none."""
+    """Return the cause of the last failed attempt; None if only its messages are known."""
     latest = max((entry.last for entry in group.log.values()), default=0.0)
     return next((one.cause for one in group.log.values() if one.last == latest and one.cause is not None), None)
 
 
 def describe_cause(group: AskGroup, cause: WaitCause) -> CheckView:
     """Return the check that failed in an attempt to place an ask of this group."""
-    short = cause.used + cause.asked - cause.maximum
+    if cause.code is Reason.NO_NODE_FITS:
+        asked = format_resources(dict(group.shape.amounts))
+        text = f"no node takes it: none of {cause.maximum} has {asked} available and accepts it"
+        return CheckView(code=cause.code, passed=False, text=text, maximum=cause.maximum)
+    return view_check(cause)
+
+
+def view_check(check: WaitCause, *, passed: bool = False) -> CheckView:
+    """Return the view of a check that failed, or passed. It asks for nothing if the application counts already."""
     return CheckView(
-        code=cause.code,
-        passed=False,
-        text=_describe(group, cause),
-        queue=cause.queue,
-        user=cause.user,
-        group=cause.group,
-        node=cause.node,
-        resource=cause.resource,
-        used=cause.used,
-        maximum=cause.maximum or None,
-        asked=cause.asked,
-        shortfall=max(0, short) if cause.asked else 0,
+        code=check.code,
+        passed=passed,
+        text=_describe(check, passed=passed),
+        queue=check.queue,
+        user=check.user,
+        group=check.group,
+        node=check.node,
+        resource=check.resource,
+        used=check.used,
+        maximum=check.maximum if check.maximum or check.resource else None,
+        asked=check.asked,
+        shortfall=0 if passed else max(0, check.used + check.asked - check.maximum),
     )
 
 
-def _describe(group: AskGroup, cause: WaitCause) -> str:
-    code, used, maximum = cause.code, cause.used, cause.maximum
-    who = f"user {cause.user}" if cause.user else f"group {cause.group}" if cause.group else ""
-    subject, place = who or cause.queue, f" in {cause.queue}" if who else ""
+def _describe(check: WaitCause, *, passed: bool) -> str:
+    code, kind, used, maximum, asked = check.code, check.resource, check.used, check.maximum, check.asked
+    who = f"user {check.user}" if check.user else f"group {check.group}" if check.group else ""
+    subject, place = who or check.queue, f" in {check.queue}" if who else ""
     match code:
         case Reason.QUEUE_APPLICATION_LIMIT | Reason.USER_APPLICATION_LIMIT | Reason.GROUP_APPLICATION_LIMIT:
-            return f"{describe_running(subject, place, running=used, most=maximum)}, so this one has to wait"
+            ending = ", so this one has to wait" if not passed else "" if asked else ", and this one counts already"
+            return describe_running(subject, place, running=used, most=maximum) + ending
         case Reason.USER_LIMIT | Reason.GROUP_LIMIT | Reason.QUEUE_MAXIMUM:
-            return describe_room(code, subject, place, cause.resource, used=used, maximum=maximum, asked=cause.asked)
+            most = f"{subject} may use {format_amount(kind, maximum)} at most{place}"
+            return f"{most}: {count_amount(kind, used)} used, {_describe_need(check)}"
         case Reason.CLUSTER_FULL:
-            return describe_room(
-                code, "the nodes together", "", cause.resource, used=used, maximum=maximum, asked=cause.asked
-            )
+            most = f"the nodes together have {format_amount(kind, maximum)}"
+            return f"{most}: {count_amount(kind, used)} used, {_describe_need(check)}"
         case Reason.QUEUE_ROOM_KEPT:
-            return describe_kept_room(cause.queue)
-        case Reason.NO_NODE_FITS:
-            asked = format_resources(dict(group.shape.amounts))
-            return f"no node takes it: none of {maximum} has {asked} available and accepts it"
+            return f"{check.queue} keeps the room that is left for asks that preempted or waited too long"
         case Reason.REQUIRED_NODE_MISSING:
-            return describe_missing_node(cause.node)
+            return f"it requires the node {check.node}, which does not exist"
         case Reason.REQUIRED_NODE_TOO_SMALL:
-            return describe_small_node(cause.node, cause.resource, total=maximum, asked=cause.asked)
+            total = f"{format_amount(kind, maximum)} in total"
+            return f"it requires the node {check.node}, which has {total}: {_describe_need(check)}"
         case Reason.REQUIRED_NODE_KEPT:
-            return describe_kept_node(cause.node)
+            return f"it requires the node {check.node}, which is kept for an ask for which others were preempted there"
     return MEANINGS[code].rstrip(".")
+
+
+def _describe_need(check: WaitCause) -> str:
+    kind, short = check.resource, check.used + check.asked - check.maximum
+    missing = f", so it is short by {format_amount(kind, short)}" if short > 0 else ""
+    return f"this ask needs {format_amount(kind, check.asked)}{missing}"
+
+
+def describe_running(subject: str, place: str, *, running: int, most: int) -> str:
+    """Return the sentence about a limit of running applications.
+
+    >>> describe_running("user ann", " in root.a", running=2, most=2)
+    'user ann may run 2 applications at a time in root.a: 2 are running'
+    """
+    now = "none is running" if not running else "1 is running" if running == 1 else f"{running} are running"
+    return f"{subject} may run {format_count(most, 'application')} at a time{place}: {now}"
+
+
+def count_amount(kind: str, value: int) -> str:
+    """Return an amount with its verb.
+
+    >>> count_amount("vcore", 1000), count_amount("vcore", 2000)
+    ('1 vcore is', '2 vcore are')
+    """
+    text = format_amount(kind, value)
+    return f"{text} is" if text.startswith("1 ") else f"{text} are"

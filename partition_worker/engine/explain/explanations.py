@@ -23,12 +23,12 @@ from yunishard.common.text_formats import format_count
 from yunishard.common.units import format_amount, format_resources, format_seconds, list_kinds
 from yunishard.partition_worker.engine.allocation import Allocation, AskGroup, Standing
 from yunishard.partition_worker.engine.application import ENDED, Application
+from yunishard.partition_worker.engine.explain.causes import count_amount
 from yunishard.partition_worker.engine.explain.checks import (
     check_application,
     check_limits,
     check_partition,
     check_queues,
-    count_amount,
     find_reason,
 )
 from yunishard.partition_worker.engine.explain.node_checks import (

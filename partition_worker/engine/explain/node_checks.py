@@ -13,12 +13,15 @@ from heapq import nsmallest
 from itertools import islice
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from yunishard.common.messages.reasons import Reason
 from yunishard.common.rest.explain import CheckView, NearMissView
 from yunishard.common.text_formats import format_count
 from yunishard.common.units import format_amount, format_seconds
 from yunishard.partition_worker.engine.allocation import Allocation, AskShape
-from yunishard.partition_worker.engine.explain.checks import count_amount
+from yunishard.partition_worker.engine.attempt_log import WaitCause
+from yunishard.partition_worker.engine.explain.causes import count_amount, view_check
 from yunishard.partition_worker.engine.explain.reservation_views import RESERVATIONS_MAX, describe_end, describe_holder
 from yunishard.partition_worker.engine.nodes.node_index import Node, Reservation
 from yunishard.partition_worker.engine.predicates.evaluation import RM_PREDICATES, WAITING
@@ -33,7 +36,7 @@ from yunishard.partition_worker.engine.preemption.victim_choice import plan_requ
 from yunishard.partition_worker.engine.queues.queue import Queue
 from yunishard.partition_worker.engine.reservations import end_of
 from yunishard.partition_worker.engine.state import PartitionState
-from yunishard.partition_worker.engine.wait_causes import find_required_node_cause
+from yunishard.partition_worker.engine.wait_causes import compare_with_size, find_required_node_cause
 
 NODES_MAX: Final = 20_000
 """Nodes that one explanation examines, about 60 ms; of more nodes the first ones count, and the check states it."""
@@ -329,44 +332,21 @@ def _count_phrase(number: int, phrase: str) -> str:
     return f"1 {singular} {rest}" if number == 1 else f"{number} {phrase}"
 
 
-def describe_missing_node(name: str) -> str:
-    """Return the sentence about a required node that does not exist."""
-    return f"it requires the node {name}, which does not exist"
-
-
-def describe_small_node(name: str, kind: str, *, total: int, asked: int) -> str:
-    """Return the sentence about a required node that is too small even when it is empty."""
-    first = f"it requires the node {name}, which has {format_amount(kind, total)} in total"
-    return (
-        f"{first}: this ask needs {format_amount(kind, asked)}, so it is short by {format_amount(kind, asked - total)}"
-    )
-
-
-def describe_kept_node(name: str) -> str:
-    """Return the sentence about a required node that others get."""
-    return f"it requires the node {name}, which is kept for an ask for which others were preempted there"
-
-
 def check_required_node(state: PartitionState, ask: Allocation, now: float) -> Iterator[CheckView]:
     """Yield the checks of an ask that requires a node."""
     shape, nodes = ask.shape, state.nodes
     node = nodes.get(shape.required_node)
     name = shape.required_node
     if node is None:
-        text = describe_missing_node(name)
-        yield CheckView(code=Reason.REQUIRED_NODE_MISSING, passed=False, text=text, node=name)
+        yield view_check(WaitCause(Reason.REQUIRED_NODE_MISSING, node=name))
         return
     if not node.is_large_enough(shape.amounts):
-        for kind, value in shape.amounts:
-            has = node.capacity.get(kind, 0)
-            if value > has:
-                text = describe_small_node(name, kind, total=has, asked=value)
-                yield _node_check(Reason.REQUIRED_NODE_TOO_SMALL, text, node, kind, value, value - has)
+        for one in compare_with_size(node, shape.amounts):
+            yield replace(view_check(one), used=one.maximum - node.available.get(one.resource, 0))
         return
     cause = find_required_node_cause(nodes, shape)
     if not ask.reserved and cause is not None and cause.code is Reason.REQUIRED_NODE_KEPT:
-        text = describe_kept_node(name)
-        yield CheckView(code=Reason.REQUIRED_NODE_KEPT, passed=False, text=text, node=name)
+        yield view_check(cause)
         return
     lacks = find_lacks(shape, node)
     is_refused = cause is not None and cause.code is Reason.REQUIRED_NODE_REFUSES

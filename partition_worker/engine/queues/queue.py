@@ -23,7 +23,7 @@ from yunishard.common.messages.kinds import Resources
 from yunishard.common.names import RECOVERY_QUEUE
 from yunishard.common.node_sort_policies import parse_node_choice
 from yunishard.common.resources import NOTHING, TYPES_MAX, Limit, add_to, less, prune, take_from, tightest
-from yunishard.partition_worker.engine.allocation import Amounts, AskShape
+from yunishard.partition_worker.engine.allocation import Amounts, AskShape, find_excess
 from yunishard.partition_worker.engine.durable_records import OperatorMark, Template
 from yunishard.partition_worker.engine.sorted_items import Order
 from yunishard.partition_worker.engine.user_resolution import User
@@ -388,24 +388,24 @@ class Queue:
     # Resources ------------------------------------------------------------------------------------------------------
 
     def has_room(self, amounts: Amounts, kept: Resources = NOTHING, end: "Queue | None" = None) -> bool:
-        """Whether an ask of this shape fits: no queue on the path, below `end` if given, would exceed its maximum.
+        """Whether an ask of this shape fits all queues of the path, below `end` if given."""
+        return self.find_full(amounts, kept, end) is None
 
-        A type that a maximum does not name is unlimited; negative room counts as none. Room kept for other asks is not
-        available; `kept` is the room kept for this ask.
+    def find_full(self, amounts: Amounts, kept: Resources = NOTHING, end: "Queue | None" = None) -> "Queue | None":
+        """Return the lowest queue of the path, below `end` if given, that an ask of this shape does not fit: it would
+        exceed the maximum, or take room that is kept for other asks. `kept` is the room kept for this ask.
         """
         queue: Queue | None = self
         while queue is not end:
             assert queue is not None, "`end` is above"
             maximum = queue.maximum
-            if maximum is not None:
-                allocated = queue.allocated
-                for kind, value in amounts:
-                    if value > 0 and kind in maximum and allocated.get(kind, 0) + value > maximum[kind]:
-                        return False
-                if queue.kept and not queue.leaves_kept(amounts, kept):
-                    return False
+            if maximum is not None and (
+                find_excess(maximum, queue.allocated, amounts) is not None
+                or (queue.kept and not queue.leaves_kept(amounts, kept))
+            ):
+                return queue
             queue = queue.parent
-        return True
+        return None
 
     def may_ever_have_room(self, amounts: Amounts, end: "Queue | None" = None) -> bool:
         """Whether an ask of this shape would fit if the queues of the path, below `end` if given, were empty."""
@@ -417,13 +417,13 @@ class Queue:
         """Whether the room that the queue keeps for other asks stays free. For an ask with kept room of its own, room
         of victims that are still leaving counts as free, or each such ask would wait for the victims of all.
         """
-        maximum, allocated, leaving = self.maximum, self.allocated, self.preempting if own else NOTHING
-        assert maximum is not None, self.path
+        assert self.maximum is not None, self.path
+        leaving, together = self.preempting if own else NOTHING, []
         for kind, value in amounts:
             others = self.kept.get(kind, 0) - own.get(kind, 0) - leaving.get(kind, 0)
-            if value > 0 and others > 0 and kind in maximum and allocated.get(kind, 0) + value + others > maximum[kind]:
-                return False
-        return True
+            if value > 0 and others > 0:
+                together.append((kind, value + others))
+        return find_excess(self.maximum, self.allocated, tuple(together)) is None
 
     def find_lacks(self, amounts: Amounts, own: Resources = NOTHING) -> "list[tuple[Queue, Resources]]":
         """Return the queues of the path that have no room for an ask even once all victims have left, and what each of

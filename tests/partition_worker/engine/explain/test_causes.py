@@ -110,6 +110,15 @@ def test_of_each_code_the_latest_figures_are_kept_and_counted() -> None:
     assert find_latest_cause(group) is None
 
 
+@pytest.mark.tampers
+def test_a_queue_that_keeps_its_room_is_named_before_a_full_cluster() -> None:
+    one = Trial("root.a max=memory:20").does(nodes("n1 memory=16"), apps("app-1 root.a"))
+    one.does(asks("app-1 a1 memory=15", "app-1 a2 memory=2")).queue("root.a").add_kept({"memory": 5})
+    application = one.app("app-1")
+    assert checks.find_reason(one.partition, application, application.asks.first_group, one.now) == "queue-room-kept"
+    assert list(explained(one))[:2] == ["queue-room-kept", "cluster-full"]
+
+
 def test_every_cause_has_a_text_of_its_own() -> None:
     one = Trial("root.a").does(nodes("n1 vcore=5", "n2 vcore=5"), apps("app-1 root.a"), asks("app-1 a1 vcore=9"))
     group = one.app("app-1").asks.first_group

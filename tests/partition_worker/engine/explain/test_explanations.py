@@ -315,6 +315,13 @@ def test_a_back_off_with_the_time_left() -> None:
     assert why(trial, "a3").remedies[0].text.startswith("wait 29 s, and enlarge node n1")
 
 
+def test_a_back_off_continues_in_a_queue_without() -> None:
+    trial = Trial("root.a application.unschedasks.backoff=1; root.b").does(TEN, apps("app-1 root.a"))
+    trial.does(nodes("n2 memory=10"), asks("app-1 a1 memory=7", "app-1 a2 memory=7"))
+    trial.does(asks("app-1 a3 memory=6", "app-1 a4 memory=1")).moves("app-1", "root.b")
+    assert why(trial, "a4").stopped_by == "back-off"
+
+
 def test_the_turn_in_a_state_aware_queue() -> None:
     trial = Trial("root.a application.sort.policy=stateaware").does(TEN, apps("app-1 root.a", "app-2 root.a"))
     trial.does(asks("app-1 a1 memory=1"), asks("app-2 b1 memory=1"))
