@@ -10,7 +10,6 @@ Allocations end when their run time is over. It is the tag RUN_TIME_TAG of the a
 one an allocation never ends, nor does one that has run for longer than its estimate.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -36,7 +35,7 @@ from yunishard.partition_worker import explanations
 from yunishard.partition_worker.engine.administration import NotDone
 from yunishard.partition_worker.engine.allocation import Allocation
 from yunishard.partition_worker.engine.application import Application
-from yunishard.partition_worker.engine.explain.checks import find_reason
+from yunishard.partition_worker.engine.explain.counts import survey_waiting
 from yunishard.partition_worker.engine.explain.explanations import explain_application
 from yunishard.partition_worker.engine.partition import Partition
 from yunishard.partition_worker.engine.state import Effect
@@ -322,13 +321,10 @@ def _describe_end(partition: Partition, course: Course, now: float, viewer: Acto
 
 
 def _count_reasons(partition: Partition, application: Application, now: float) -> dict[str, int]:
-    counts: Counter[str] = Counter()
-    for group in application.asks.groups:
-        reason = find_reason(partition, application, group, now)
-        if reason is Reason.NOT_TRIED:  # nothing is left to try: the nodes refuse it
-            reason = Reason.NO_NODE_FITS
-        counts[reason] += len(group.asks)
-    return {code: counts[code] for code in sorted(counts)}
+    reasons = survey_waiting(partition, [application], now, len(application.requests)).reasons
+    if Reason.NOT_TRIED in reasons:  # nothing is left to try: the nodes refuse it
+        reasons[Reason.NO_NODE_FITS] += reasons.pop(Reason.NOT_TRIED)
+    return {code: reasons[code] for code in sorted(reasons)}
 
 
 # Run times ------------------------------------------------------------------------------------------------------------

@@ -28,12 +28,14 @@ def describe_cause(group: AskGroup, cause: WaitCause) -> CheckView:
     return view_check(cause)
 
 
-def view_check(check: WaitCause, *, passed: bool = False) -> CheckView:
-    """Return the view of a check that failed, or passed. It asks for nothing if the application counts already."""
+def view_check(check: WaitCause, text: str = "", *, passed: bool = False) -> CheckView:
+    """Return the view of a check that failed, or passed, with this text or its own. It asks for nothing if the
+    application counts already.
+    """
     return CheckView(
         code=check.code,
         passed=passed,
-        text=_describe(check, passed=passed),
+        text=text or _describe(check, passed=passed),
         queue=check.queue,
         user=check.user,
         group=check.group,

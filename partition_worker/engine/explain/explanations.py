@@ -12,7 +12,6 @@ modules of the package.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
@@ -31,6 +30,7 @@ from yunishard.partition_worker.engine.explain.checks import (
     check_queues,
     find_reason,
 )
+from yunishard.partition_worker.engine.explain.counts import WaitingAsks, survey_waiting
 from yunishard.partition_worker.engine.explain.node_checks import (
     NodeSurvey,
     check_nodes,
@@ -293,7 +293,7 @@ def explain_application(
             kind="application", name=name, state=application.state.lower(), summary=text, stopped_by="application-ended"
         )
     checks = [*check_partition(state, stalls), *check_application(state, application, now)]
-    reasons = survey_waiting(state, [application], now).sorted_reasons
+    reasons = survey_waiting(state, [application], now, COUNTED_MAX).sorted_reasons
     first = [
         _explain_group(state, application, group, now, stalls, with_ahead=False)
         for group in islice(application.asks.groups, GROUPS_MAX)
@@ -348,8 +348,8 @@ def _find_rivals(
 
 def explain_queue(state: PartitionState, queue: Queue, now: float, stalls: Sequence[Reason] = ()) -> ExplanationView:
     """Explain why asks wait in a queue and below it, and which level is fullest."""
-    names = (name for level in _list_below(queue) for name in level.applications)
-    waiting = survey_waiting(state, (state.applications[name] for name in names), now)
+    names = (name for level in queue.list_below() for name in level.applications)
+    waiting = survey_waiting(state, (state.applications[name] for name in names), now, COUNTED_MAX)
     checks = [*check_partition(state, stalls), *(_check_level(level) for level in queue.ancestry() if level.maximum)]
     oldest = sorted(waiting.oldest.values(), key=lambda one: one[:2])[:EXAMPLES_MAX]
     explained = [
@@ -367,12 +367,6 @@ def explain_queue(state: PartitionState, queue: Queue, now: float, stalls: Seque
         asks=explained,
         reasons=waiting.sorted_reasons,
     )
-
-
-def _list_below(queue: Queue) -> Iterator[Queue]:
-    yield queue
-    for child in queue.children.values():
-        yield from _list_below(child)
 
 
 def _check_level(level: Queue) -> CheckView:
@@ -394,7 +388,7 @@ def _check_level(level: Queue) -> CheckView:
     )
 
 
-def _summarize_queue(queue: Queue, waiting: "WaitingAsks", explained: list[ExplanationView], now: float) -> str:
+def _summarize_queue(queue: Queue, waiting: WaitingAsks, explained: list[ExplanationView], now: float) -> str:
     if not waiting.asks:
         return f"Nothing waits below {queue.path}: it uses {format_resources(queue.allocated)}."
     reason = waiting.main_reason
@@ -483,50 +477,6 @@ def _summarize_node(node: Node, failed: list[CheckView], reasons: dict[str, int]
     meaning = MEANINGS[Reason(most)]
     counted = f"{reasons[most]} of " if len(reasons) > 1 else ""
     return f"{first}. Of the asks that wait, {counted}{waiting}: {meaning[0].lower()}{meaning[1:]}"
-
-
-# Counts ---------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class WaitingAsks:
-    """The asks that wait, by reason."""
-
-    asks: int = 0
-    applications: int = 0
-    counted: int = 0
-    """The asks of which the reason was found; fewer than all beyond COUNTED_MAX groups."""
-    reasons: Counter[str] = field(default_factory=Counter)
-    oldest: dict[str, tuple[int, int, Application, AskGroup]] = field(default_factory=dict)
-    """By reason, the group that has waited longest: creation time, rank of the application, and both."""
-
-    @property
-    def main_reason(self) -> str:
-        """The reason of most asks; empty if nothing waits."""
-        return max(self.reasons, key=lambda code: self.reasons[code], default="")
-
-    @property
-    def sorted_reasons(self) -> dict[str, int]:
-        return {code: self.reasons[code] for code in sorted(self.reasons)}
-
-
-def survey_waiting(state: PartitionState, applications: Iterable[Application], now: float) -> WaitingAsks:
-    """Count the asks of applications that wait, by reason, without a look at nodes."""
-    found, groups = WaitingAsks(), 0
-    for application in applications:
-        if not application.requests:
-            continue
-        found.asks += len(application.requests)
-        found.applications += 1
-        for group in application.asks.groups if groups < COUNTED_MAX else ():
-            groups += 1
-            reason, number = find_reason(state, application, group, now), len(group.asks)
-            found.reasons[reason] += number
-            found.counted += number
-            place = group.head.created_ns, application.rank
-            if reason not in found.oldest or place < found.oldest[reason][:2]:
-                found.oldest[reason] = (*place, application, group)
-    return found
 
 
 def _list_groups(applications: Iterable[Application]) -> Iterator[tuple[Application, AskGroup]]:

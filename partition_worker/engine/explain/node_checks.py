@@ -239,16 +239,15 @@ def check_nodes(survey: NodeSurvey, shape: AskShape, reserved: str = "") -> Chec
     if verdict.code is Reason.NODE_TOO_SMALL:
         return _check_size(node, verdict, text)
     miss = describe_miss(node, verdict)
-    return CheckView(
-        code=Reason.NO_NODE_FITS,
-        passed=False,
-        text=f"{text}; {node.node_id} is nearest, {miss.text}",
-        resource=miss.resource,
-        used=node.capacity.get(miss.resource, 0) - node.available.get(miss.resource, 0),
-        maximum=node.capacity.get(miss.resource, 0),
-        asked=next(asked for kind, _, asked in verdict.lacks if kind == miss.resource),
-        shortfall=miss.shortfall,
-    )
+    asked = next(asked for kind, _, asked in verdict.lacks if kind == miss.resource)
+    check = _compare_with_node(Reason.NO_NODE_FITS, node, miss.resource, asked)
+    return view_check(check._replace(node=""), f"{text}; {node.node_id} is nearest, {miss.text}")
+
+
+def _compare_with_node(code: Reason, node: Node, kind: str, asked: int) -> WaitCause:
+    total = node.capacity.get(kind, 0)
+    used = total - node.available.get(kind, 0)
+    return WaitCause(code, node=node.node_id, resource=kind, used=used, maximum=total, asked=asked)
 
 
 def _check_size(node: Node, verdict: Verdict, text: str) -> CheckView:
@@ -260,16 +259,8 @@ def _check_size(node: Node, verdict: Verdict, text: str) -> CheckView:
     compared = (
         f"this ask needs {format_amount(kind, asked)}, the nearest, {node.node_id}, has {format_amount(kind, size)}"
     )
-    return CheckView(
-        code=Reason.NO_NODE_FITS,
-        passed=False,
-        text=f"{text}; {compared}{free}",
-        resource=kind,
-        used=size - node.available.get(kind, 0),
-        maximum=size,
-        asked=asked,
-        shortfall=short,
-    )
+    check = _compare_with_node(Reason.NO_NODE_FITS, node, kind, asked)
+    return replace(view_check(check._replace(node=""), f"{text}; {compared}{free}"), shortfall=short)
 
 
 _PHRASES: Final = {
@@ -334,29 +325,35 @@ def _count_phrase(number: int, phrase: str) -> str:
 
 def check_required_node(state: PartitionState, ask: Allocation, now: float) -> Iterator[CheckView]:
     """Yield the checks of an ask that requires a node."""
-    shape, nodes = ask.shape, state.nodes
-    node = nodes.get(shape.required_node)
-    name = shape.required_node
+    shape, name = ask.shape, ask.shape.required_node
+    cause = find_required_node_cause(state.nodes, shape)
+    node = state.nodes.get(name)
     if node is None:
         yield view_check(WaitCause(Reason.REQUIRED_NODE_MISSING, node=name))
         return
-    if not node.is_large_enough(shape.amounts):
+    if cause is not None and cause.code is Reason.REQUIRED_NODE_TOO_SMALL:
         for one in compare_with_size(node, shape.amounts):
             yield replace(view_check(one), used=one.maximum - node.available.get(one.resource, 0))
         return
-    cause = find_required_node_cause(nodes, shape)
-    if not ask.reserved and cause is not None and cause.code is Reason.REQUIRED_NODE_KEPT:
+    if cause is not None and cause.code is Reason.REQUIRED_NODE_KEPT and not ask.reserved:
         yield view_check(cause)
         return
-    lacks = find_lacks(shape, node)
     is_refused = cause is not None and cause.code is Reason.REQUIRED_NODE_REFUSES
-    may_preempt = bool(lacks) and not (ask.preemption_triggered or is_refused)
-    leaf = state.applications[ask.application_id].queue
-    victims = plan_required_node_victims(state.applications, leaf, node, ask) if may_preempt else []
-    if victims:
-        text = f"it requires the node {name}, where it may preempt {len(victims)} less important allocations"
-        yield CheckView(code=Reason.REQUIRED_NODE_FULL, passed=True, text=text, node=name)
-        return
+    lacks, verdict = find_lacks(shape, node), judge_predicates(state, shape, node)
+    refusals: list[CheckView] = []
+    if verdict.code is not Reason.NODE_FITS:
+        text = f"it requires the node {name}, which refuses it: {verdict.text}"
+        refusals = [view_check(WaitCause(Reason.REQUIRED_NODE_REFUSES, node=name), text)]
+    if is_refused and not ask.reserved:  # an attempt does not look at its room then
+        yield from refusals
+        refusals = []
+    if lacks and not ask.preemption_triggered and not is_refused:
+        leaf = state.applications[ask.application_id].queue
+        victims = plan_required_node_victims(state.applications, leaf, node, ask)
+        if victims:
+            text = f"it requires the node {name}, where it may preempt {len(victims)} less important allocations"
+            yield CheckView(code=Reason.REQUIRED_NODE_FULL, passed=True, text=text, node=name)
+            return
     leaving = [one for one in node.allocations.values() if one.is_leaving]
     if lacks and leaving and ask.preemption_triggered:
         yield _check_leaving(state, node.reservations[ask.key], len(leaving), now)
@@ -367,12 +364,9 @@ def check_required_node(state: PartitionState, ask: Allocation, now: float) -> I
             f"it requires the node {name}, which has {format_amount(kind, left)} left: this ask needs "
             f"{format_amount(kind, asked)}, so it is short by {format_amount(kind, missing)}"
         )
-        yield _node_check(Reason.REQUIRED_NODE_FULL, text, node, kind, asked, missing)
-    verdict = judge_predicates(state, shape, node)
-    if verdict.code is not Reason.NODE_FITS:
-        text = f"it requires the node {name}, which refuses it: {verdict.text}"
-        yield CheckView(code=Reason.REQUIRED_NODE_REFUSES, passed=False, text=text, node=name)
-    elif not lacks:
+        yield view_check(_compare_with_node(Reason.REQUIRED_NODE_FULL, node, kind, asked), text)
+    yield from refusals
+    if not lacks and verdict.code is Reason.NODE_FITS:
         text = f"it requires the node {name}, which has room"
         yield CheckView(code=Reason.REQUIRED_NODE_FULL, passed=True, text=text, node=name)
 
@@ -390,7 +384,7 @@ def check_reserved_node(state: PartitionState, reservation: Reservation, now: fl
         return CheckView(code=Reason.RESERVED_NODE_FULL, passed=True, text=text, node=node.node_id)
     kind, missing, asked = max(lacks, key=lambda one: one[1] / one[2])
     text = f"{node.node_id} is reserved for it, {ends}, and still short by {format_amount(kind, missing)}"
-    return _node_check(Reason.RESERVED_NODE_FULL, text, node, kind, asked, missing)
+    return view_check(_compare_with_node(Reason.RESERVED_NODE_FULL, node, kind, asked), text)
 
 
 def _check_leaving(state: PartitionState, reservation: Reservation, number: int, now: float) -> CheckView:
@@ -399,19 +393,4 @@ def _check_leaving(state: PartitionState, reservation: Reservation, number: int,
         f"the RM has not released {format_count(number, 'allocation')} on {name}, preempted for it; "
         f"in {format_seconds(left)} it may preempt others"
     )
-    return CheckView(code=Reason.VICTIMS_LEAVING, passed=False, text=text, node=name)
-
-
-def _node_check(code: Reason, text: str, node: Node, kind: str, asked: int, missing: int) -> CheckView:
-    total = node.capacity.get(kind, 0)
-    return CheckView(
-        code=code,
-        passed=False,
-        text=text,
-        node=node.node_id,
-        resource=kind,
-        used=total - node.available.get(kind, 0),
-        maximum=total,
-        asked=asked,
-        shortfall=missing,
-    )
+    return view_check(WaitCause(Reason.VICTIMS_LEAVING, node=name), text)

@@ -118,9 +118,8 @@ def _find_pause(state: PartitionState, leaf: Queue, group: AskGroup, now: float)
     if left > 0:
         text = f"victims were sought a moment ago, and are sought again in {max(left, 0.1):.1f} s"
         return CheckView(code=Reason.PREEMPTION_PAUSE, passed=False, text=text, queue=leaf.path), left
-    root, threshold = state.tree.root, state.tuning.preemption_threshold
-    if not any(root.allocated.get(kind, 0) >= threshold * size for kind, size in (root.maximum or {}).items()):
-        text = f"less than {threshold:.0%} of the cluster is used, from where on asks preempt"
+    if not victim_choice.is_cluster_used(state):
+        text = f"less than {state.tuning.preemption_threshold:.0%} of the cluster is used, from where on asks preempt"
         return CheckView(code=Reason.PREEMPTION_CLUSTER_UNUSED, passed=False, text=text), 0.0
     return None
 

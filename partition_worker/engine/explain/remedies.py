@@ -32,7 +32,6 @@ from yunishard.partition_worker.engine.explain.node_checks import NodeSurvey, fi
 from yunishard.partition_worker.engine.explain.preemption_checks import PreemptionOutlook
 from yunishard.partition_worker.engine.nodes.node_index import Node
 from yunishard.partition_worker.engine.predicates.predicate import NodeView
-from yunishard.partition_worker.engine.queues.queue import Queue
 from yunishard.partition_worker.engine.state import PartitionState
 
 REMEDIES_MAX: Final = 8
@@ -317,14 +316,8 @@ def _list_applications(stuck: StuckAsk) -> Iterator[Application]:
     """Yield the applications below the lowest queue whose check fails."""
     failing = {one.queue for one in stuck.failed if one.queue}
     lowest = next((level for level in stuck.application.queue.ancestry() if level.path in failing), None)
-    for queue in _list_below(lowest or stuck.state.tree.root):
+    for queue in (lowest or stuck.state.tree.root).list_below():
         yield from (stuck.state.applications[name] for name in queue.applications)
-
-
-def _list_below(queue: Queue) -> Iterator[Queue]:
-    yield queue
-    for child in queue.children.values():
-        yield from _list_below(child)
 
 
 def _list_timeouts(stuck: StuckAsk) -> Iterator[tuple[float, str]]:

@@ -156,8 +156,7 @@ def _plan(state: PartitionState, application: Application, group: AskGroup, *, n
         leaf.preemption_attempts += 1
         return EXHAUSTED
     plan: Preempt | str = NOT_USED_ENOUGH
-    root, threshold = state.tree.root, state.tuning.preemption_threshold
-    if any(root.allocated.get(kind, 0) >= threshold * size for kind, size in (root.maximum or {}).items()):
+    if is_cluster_used(state):
         plan = plan_victims(state, application, group.head, nodes_tried=nodes_tried)
         leaf.preemption_attempts += 1
     if isinstance(plan, str) and plan != WAITING:  # what failed for one ask would fail for each like it in the leaf
@@ -167,6 +166,12 @@ def _plan(state: PartitionState, application: Application, group: AskGroup, *, n
         if plan != NOT_USED_ENOUGH and state.preemptions.protected(state.now, leaf, group.head.resources):
             state.preemptions.held_back += 1
     return plan
+
+
+def is_cluster_used(state: PartitionState) -> bool:
+    """Whether so much of the cluster is used that asks preempt."""
+    root, threshold = state.tree.root, state.tuning.preemption_threshold
+    return any(root.allocated.get(kind, 0) >= threshold * size for kind, size in (root.maximum or {}).items())
 
 
 def is_eligible(group: AskGroup) -> bool:

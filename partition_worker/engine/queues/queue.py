@@ -7,7 +7,7 @@ reports it.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
@@ -307,6 +307,12 @@ class Queue:
         applications may still ask for it.
         """
         self._ancestry = ()
+
+    def list_below(self) -> "Iterator[Queue]":
+        """Yield the queue, then all below it, each before its children."""
+        yield self
+        for child in self.children.values():
+            yield from child.list_below()
 
     def admits_submission(self, user: User) -> bool:
         """Whether the user may submit: by an ACL of this queue or of one above it."""

@@ -69,9 +69,9 @@ def test_only_so_many_groups_of_a_queue_are_counted(monkeypatch: pytest.MonkeyPa
     trial.reconfigures("root.a max=memory:27; root.b")
     monkeypatch.setattr(explanations, "COUNTED_MAX", 4)
     found = explain_queue(trial.partition, trial.queue("root.a"), trial.now)
-    assert (found.count, sum(found.reasons.values())) == (12, 6)
+    assert (found.count, sum(found.reasons.values())) == (12, 4)
     assert len(found.asks) <= explanations.EXAMPLES_MAX
-    assert "of the first 6" in found.summary
+    assert "of the first 4" in found.summary
 
 
 def test_only_so_many_allocations_within_reach_are_examined(monkeypatch: pytest.MonkeyPatch) -> None:
