@@ -62,6 +62,12 @@ def _describe(check: WaitCause, *, passed: bool) -> str:
         case Reason.CLUSTER_FULL:
             most = f"the nodes together have {format_amount(kind, maximum)}"
             return f"{most}: {count_amount(kind, used)} used, {_describe_need(check)}"
+        case Reason.QUEUE_NOT_LEAF:
+            return f"{subject} has become a parent queue, and its own applications get nothing new: move them to a leaf"
+        case Reason.QUEUE_STOPPED:
+            return f"an operator stopped {subject}, so nothing new runs in it"
+        case Reason.QUEUE_DRAINING:
+            return f"{subject} is draining: it takes no new applications, and those in it continue"
         case Reason.QUEUE_ROOM_KEPT:
             return f"{check.queue} keeps the room that is left for asks that preempted or waited too long"
         case Reason.REQUIRED_NODE_MISSING:

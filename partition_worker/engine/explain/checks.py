@@ -30,7 +30,6 @@ from yunishard.partition_worker.engine.wait_causes import (
     find_limit_cause,
     find_queue_cause,
     find_required_node_cause,
-    find_start_cause,
 )
 
 
@@ -53,74 +52,71 @@ def check_partition(state: PartitionState, stalls: Sequence[Reason] = ()) -> Ite
 # The application ------------------------------------------------------------------------------------------------------
 
 
-def check_application(state: PartitionState, application: Application, now: float) -> Iterator[CheckView]:
-    """Yield the checks that hold for all asks of an application that has not ended."""
-    leaf = application.queue
+def check_application(
+    state: PartitionState, application: Application, now: float, *, reserved: bool = False
+) -> Iterator[CheckView]:
+    """Yield the checks that hold for all asks of an application that has not ended, or for those with a reservation."""
+    leaf, account = application.queue, find_account(state, application)
     yield CheckView(code=Reason.PLACEMENT_REJECTED, passed=True, text=f"It was placed in {leaf.path}", queue=leaf.path)
-    yield from _check_queue_state(leaf)
-    if leaf.state_aware:
-        yield _check_turn(state, application)
-    if application.state is AppState.ACCEPTED:
-        yield from _check_start(state, application)
-    if leaf.policies.back_off_after or now < application.back_off_until:  # it continues after a move
-        yield _check_back_off(application, now)
+    for check, passed in _list_application_checks(state, application, account, now, reserved=reserved):
+        text = ""
+        if check.code is Reason.STATE_AWARE_TURN:
+            text = f"{leaf.path} starts one application at a time, and {_describe_turn(state, leaf, passed=passed)}"
+        elif check.code is Reason.BACK_OFF:
+            text = _describe_back_off(application, now)
+        yield view_check(check, text, passed=passed)
 
 
-def _check_queue_state(leaf: Queue) -> Iterator[CheckView]:
-    if not leaf.leaf:
-        text = f"{leaf.path} has become a parent queue, and its own applications get nothing new: move them to a leaf"
-        yield CheckView(code=Reason.QUEUE_NOT_LEAF, passed=False, text=text, queue=leaf.path)
-    for level in reversed(leaf.ancestry()):
-        if level.stopped:
-            text = f"an operator stopped {level.path}, so nothing new runs in it"
-            yield CheckView(code=Reason.QUEUE_STOPPED, passed=False, text=text, queue=level.path)
-        if level.draining:
-            text = f"{level.path} is draining: it takes no new applications, and those in it continue"
-            yield CheckView(code=Reason.QUEUE_DRAINING, passed=True, text=text, queue=level.path)
-
-
-def _check_turn(state: PartitionState, application: Application) -> CheckView:
+def _list_application_checks(
+    state: PartitionState, application: Application, account: UsageAccount, now: float, *, reserved: bool
+) -> Iterator[tuple[WaitCause, bool]]:
+    """Yield what each check compares, and whether it passes. Asks with a reservation need no leaf, and wait neither for
+    a turn nor for the end of a back-off.
+    """
     leaf = application.queue
-    if state.readiness.turns.is_turn_of(application):
-        text = f"{leaf.path} starts one application at a time, and it is the turn of this one or it has started"
-        return CheckView(code=Reason.STATE_AWARE_TURN, passed=True, text=text, queue=leaf.path)
+    if not (leaf.leaf or reserved):
+        yield WaitCause(Reason.QUEUE_NOT_LEAF, leaf.path), False
+    for queue in reversed(leaf.ancestry()):
+        if queue.stopped:
+            yield WaitCause(Reason.QUEUE_STOPPED, queue.path), False
+        if queue.draining:
+            yield WaitCause(Reason.QUEUE_DRAINING, queue.path), True
+    if leaf.state_aware and not reserved:
+        yield WaitCause(Reason.STATE_AWARE_TURN, leaf.path), state.readiness.turns.is_turn_of(application)
+    if application.state is AppState.ACCEPTED:
+        counts = application.application_id in leaf.allocating
+        for queue in leaf.ancestry():
+            if queue.max_applications:
+                yield _check_count(count_in_queue(queue), counts=counts)
+        for level in account.limits:
+            if level.allowance is not None and level.allowance.applications:
+                yield _check_count(count_in_limit(account, level), counts=account.counted)
+    is_paused = now < application.back_off_until  # also after a move to a queue without back-off
+    if (leaf.policies.back_off_after or is_paused) and not reserved:
+        yield WaitCause(Reason.BACK_OFF, leaf.path), not is_paused
+
+
+def _check_count(check: WaitCause, *, counts: bool) -> tuple[WaitCause, bool]:
+    """An application that counts already asks for nothing, and passes."""
+    return (check._replace(asked=0), True) if counts else (check, check.used < check.maximum)
+
+
+def _describe_turn(state: PartitionState, leaf: Queue, *, passed: bool) -> str:
+    if passed:
+        return "it is the turn of this one or it has started"
     turns = state.readiness.turns.leaves.get(leaf.rank)
-    starting = [] if turns is None else list(turns.starting.values())
-    if starting:
-        why = f"{len(starting)} are starting" if len(starting) > 1 else "another one is starting"
-    else:
-        why = "it is the turn of another one"
-    text = f"{leaf.path} starts one application at a time, and {why}"
-    return CheckView(code=Reason.STATE_AWARE_TURN, passed=False, text=text, queue=leaf.path)
+    starting = 0 if turns is None else len(turns.starting)
+    if not starting:
+        return "it is the turn of another one"
+    return f"{starting} are starting" if starting > 1 else "another one is starting"
 
 
-def _check_start(state: PartitionState, application: Application) -> Iterator[CheckView]:
-    """The limits of running applications; an application that counts already passes them."""
-    counts = application.application_id in application.queue.allocating
-    for queue in application.queue.ancestry():
-        if queue.max_applications:
-            yield _check_count(count_in_queue(queue), counts=counts)
-    account = find_account(state, application)
-    for level in account.limits:
-        if level.allowance is not None and level.allowance.applications:
-            yield _check_count(count_in_limit(account, level), counts=account.counted)
-
-
-def _check_count(check: WaitCause, *, counts: bool) -> CheckView:
-    if counts:
-        return view_check(check._replace(asked=0), passed=True)
-    return view_check(check, passed=check.used < check.maximum)
-
-
-def _check_back_off(application: Application, now: float) -> CheckView:
-    left, leaf = application.back_off_until - now, application.queue
-    enough = leaf.policies.back_off_after
-    if left > 0:
-        asks = format_count(enough, "ask") if enough else "too many asks"
-        text = f"{asks} of the application fitted no node, so it is skipped for {format_seconds(left)}"
-        return CheckView(code=Reason.BACK_OFF, passed=False, text=text, queue=leaf.path)
-    text = "It is not in a pause after asks that fitted no node"
-    return CheckView(code=Reason.BACK_OFF, passed=True, text=text, queue=leaf.path)
+def _describe_back_off(application: Application, now: float) -> str:
+    left, enough = application.back_off_until - now, application.queue.policies.back_off_after
+    if left <= 0:
+        return "It is not in a pause after asks that fitted no node"
+    asks = format_count(enough, "ask") if enough else "too many asks"
+    return f"{asks} of the application fitted no node, so it is skipped for {format_seconds(left)}"
 
 
 # Limits and queues ----------------------------------------------------------------------------------------------------
@@ -171,11 +167,10 @@ def find_reason(
     It costs the depth of the queue. An ask that passes all checks but has been tried without success waits for a node.
     """
     account = account or find_account(state, application)
-    reason = find_application_reason(
-        state, application, account, now, reserved=group.kind.standing is Standing.RESERVED
-    )
-    if reason is not None:
-        return reason
+    is_reserved = group.kind.standing is Standing.RESERVED
+    for check, passed in _list_application_checks(state, application, account, now, reserved=is_reserved):
+        if not passed:
+            return check.code
     if group.kind.standing is Standing.HELD:
         return Reason.GANG_PLACEHOLDER
     amounts, head = group.shape.amounts, group.head
@@ -186,28 +181,6 @@ def find_reason(
     if queue is not None:
         return find_queue_cause(queue, amounts).code
     return _find_node_reason(state, application, group)
-
-
-def find_application_reason(
-    state: PartitionState, application: Application, account: UsageAccount, now: float, *, reserved: bool = False
-) -> Reason | None:
-    """Return which check of the application fails, None if none does. Asks with a reservation do not wait for a turn
-    or for the end of a back-off.
-    """
-    leaf = application.queue
-    if leaf.find_stopped() is not None:
-        return Reason.QUEUE_STOPPED
-    if not reserved and not leaf.leaf:
-        return Reason.QUEUE_NOT_LEAF
-    if not reserved and leaf.state_aware and not state.readiness.turns.is_turn_of(application):
-        return Reason.STATE_AWARE_TURN
-    if application.state is AppState.ACCEPTED and not (
-        leaf.may_start(application.application_id) and account.may_start()
-    ):
-        return find_start_cause(application, account).code
-    if not reserved and now < application.back_off_until:
-        return Reason.BACK_OFF
-    return None
 
 
 def _find_node_reason(state: PartitionState, application: Application, group: AskGroup) -> Reason:

@@ -64,9 +64,6 @@ COUNTED_MAX: Final = 5_000
 EXAMPLES_MAX: Final = 2
 """Asks that the explanation of a queue explains: those that have waited longest, of different reasons."""
 
-_TURN_BY_RESERVATION: Final = frozenset((Reason.QUEUE_NOT_LEAF, Reason.STATE_AWARE_TURN, Reason.BACK_OFF))
-"""Checks that asks with a reservation pass by."""
-
 _NS: Final = 1_000_000_000
 
 
@@ -119,8 +116,7 @@ def _explain_group(
     is_reserved = group.kind.standing is Standing.RESERVED
     judged = named if is_reserved else head
     checks = [*check_partition(state, stalls)]
-    own = [*check_application(state, application, now)]
-    checks += [one for one in own if not (is_reserved and one.code in _TURN_BY_RESERVATION)]
+    checks += check_application(state, application, now, reserved=is_reserved)
     survey: NodeSurvey | None = None
     outlook: PreemptionOutlook | None = None
     if group.kind.standing is Standing.HELD:
