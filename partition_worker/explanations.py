@@ -30,7 +30,7 @@ from yunishard.partition_worker.engine.explain.explanations import (
     explain_node,
     explain_queue,
 )
-from yunishard.partition_worker.engine.explain.reservation_views import describe_ask
+from yunishard.partition_worker.engine.explain.node_checks import describe_ask
 from yunishard.partition_worker.engine.partition import Partition
 from yunishard.partition_worker.engine.placement import NO_RULE_MATCHED
 from yunishard.partition_worker.engine.placement_explanation import explain_placement

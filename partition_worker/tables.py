@@ -21,9 +21,9 @@ from yunishard.common.rest.views import Cell, TableView
 from yunishard.partition_worker.engine.administration import NotDone
 from yunishard.partition_worker.engine.allocation import Allocation, AskGroup, Standing
 from yunishard.partition_worker.engine.application import Application, AppState
-from yunishard.partition_worker.engine.attempt_log import list_messages
+from yunishard.partition_worker.engine.attempt_log import find_latest
 from yunishard.partition_worker.engine.durable_records import RejectionRecord
-from yunishard.partition_worker.engine.explain.causes import DescribeCause, find_latest_cause
+from yunishard.partition_worker.engine.explain.causes import DescribeCause
 from yunishard.partition_worker.engine.explain.counts import ReasonFinder
 from yunishard.partition_worker.engine.nodes.node_index import Node
 from yunishard.partition_worker.engine.partition import Partition
@@ -343,14 +343,8 @@ class _AskRow(NamedTuple):
 
 def _describe_failure(one: _AskRow) -> str:
     """Why the last attempt to place one of the asks failed; empty if none failed."""
-    cause = find_latest_cause(one.group)
-    if cause is not None:
-        return one.describe(one.group, cause).text
-    latest, found = 0.0, ""
-    for message, entry in list_messages(one.group.log).items():
-        if entry.last >= latest:
-            latest, found = entry.last, message
-    return found
+    latest = find_latest(one.group.log)
+    return latest if isinstance(latest, str) else one.describe(one.group, latest).text
 
 
 _STANDINGS: Final[Mapping[Standing, str]] = {

@@ -3,6 +3,7 @@
     WaitCause          one failed attempt: the check that failed, what it compared, and what was tried besides
     log_attempt        count it
     list_messages      YuniKorn's messages that follow from the log
+    find_latest        what the last attempt failed at
 
 The log is the only record of failed attempts. It has one entry for each check and each message, so it stays small
 however often an ask is tried. Texts are made when they are shown (`explain/causes.py`), because most attempts are never
@@ -106,3 +107,11 @@ def list_messages(log: AttemptLog) -> dict[str, LogEntry]:
             before = found.get(message, LogEntry(0, 0.0))
             found[message] = LogEntry(before.times + entry.times, max(before.last, entry.last))
     return found
+
+
+def find_latest(log: AttemptLog) -> WaitCause | str:
+    """Return the cause of the last failed attempt, or else its last message; empty without one."""
+    last = max((entry.last for entry in log.values()), default=0.0)
+    cause = next((entry.cause for entry in log.values() if entry.last == last and entry.cause is not None), None)
+    messages = [message for message, entry in list_messages(log).items() if entry.last == last]
+    return cause or (messages[-1] if messages else "")

@@ -13,13 +13,18 @@ from typing import Final
 
 from yunishard.common.messages import event_codes, rm_messages
 from yunishard.common.messages.kinds import Resources
+from yunishard.common.messages.reasons import Reason
 from yunishard.common.resources import Limit, text
 from yunishard.partition_worker.engine.allocation import Allocation
 from yunishard.partition_worker.engine.application import Application, AppState
-from yunishard.partition_worker.engine.attempt_log import LIMITS_FULL, QUEUES_FULL, WaitCause
+from yunishard.partition_worker.engine.attempt_log import (
+    LIMITS_FULL,
+    QUEUES_FULL,
+    WaitCause,
+    log_attempt,
+)
 from yunishard.partition_worker.engine.queues.queue import Queue
 from yunishard.partition_worker.engine.state import PartitionState
-from yunishard.partition_worker.engine.user_limits import UsageAccount
 
 ENTERED: Final[Mapping[AppState, int]] = {
     AppState.NEW: event_codes.APP_NEW,
@@ -144,23 +149,30 @@ def record_quota(state: PartitionState, queue: Queue, maximum: Limit | None, gua
 # Requests -------------------------------------------------------------------------------------------------------------
 
 
-def record_failure(state: PartitionState, ask: Allocation, cause: WaitCause, account: UsageAccount) -> None:
-    """Record why an attempt to place an ask failed: which nodes refuse it, with their number by reason, and once that
-    its user, its group or its queues have no room.
+def record_failure(state: PartitionState, ask: Allocation, cause: WaitCause) -> None:
+    """Count a failed attempt to place an ask in the log of its group, and record its event: once that its user, its
+    group or its queues have no room, from time to time which nodes refuse it or have no victim for it.
     """
-    if cause.nodes:
+    assert ask.group is not None, ask.key
+    log_attempt(ask.group.log, cause, state.now)
+    application = state.applications[ask.application_id]
+    if cause.nodes:  # they are counted from time to time only
         ask.unschedulable_told_at = state.now
         told = "".join(f"{reason} ({cause.nodes[reason]}x); " for reason in sorted(cause.nodes))
         record_request(state, ask, f"Unschedulable request '{ask.key}': {told}")
     elif cause.code in LIMITS_FULL and not ask.lacks_quota:
         ask.lacks_quota = True
-        lack = _format_lack(ask, account.headroom())
+        lack = _format_lack(ask, state.usage.account(application).headroom())
         record_request(state, ask, f"Request '{ask.key}' exceeds the available user quota {lack}")
     elif cause.code in QUEUES_FULL and not ask.lacks_queue_room:
         ask.lacks_queue_room = True
-        leaf = account.application.queue
+        leaf = application.queue
         lack = _format_lack(ask, leaf.compute_headroom())
         record_request(state, ask, f"Request '{ask.key}' does not fit in queue '{leaf.path}' {lack}")
+    elif cause.code is Reason.REQUIRED_NODE_FULL and state.now >= ask.no_victim_told_at + UNSCHEDULABLE_TOLD_EVERY_S:
+        ask.no_victim_told_at = state.now
+        told = f"Unschedulable request '{ask.key}' with required node '{cause.node}', no preemption victim found"
+        record_request(state, ask, told)
 
 
 def _format_lack(ask: Allocation, available: Limit | None) -> str:
@@ -177,15 +189,6 @@ def record_queue_room(state: PartitionState, ask: Allocation, leaf: Queue) -> No
     """Record that the queues of an ask have room for it again."""
     ask.lacks_queue_room = False
     record_request(state, ask, f"Request '{ask.key}' has become schedulable in queue '{leaf.path}'")
-
-
-def record_no_victim(state: PartitionState, ask: Allocation) -> None:
-    """Record that no victim on the required node of an ask helps it; rate-limited."""
-    if state.now >= ask.no_victim_told_at + UNSCHEDULABLE_TOLD_EVERY_S:
-        ask.no_victim_told_at = state.now
-        node_id = ask.shape.required_node
-        told = f"Unschedulable request '{ask.key}' with required node '{node_id}', no preemption victim found"
-        record_request(state, ask, told)
 
 
 def record_request(state: PartitionState, ask: Allocation, message: str, resource: Resources | None = None) -> None:

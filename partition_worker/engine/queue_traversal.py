@@ -59,7 +59,7 @@ from yunishard.partition_worker.engine import (
 )
 from yunishard.partition_worker.engine.allocation import Allocation, AskGroup, Standing, place_of
 from yunishard.partition_worker.engine.application import Application, AppState
-from yunishard.partition_worker.engine.attempt_log import WaitCause, log_attempt
+from yunishard.partition_worker.engine.attempt_log import WaitCause
 from yunishard.partition_worker.engine.nodes.node_index import Node
 from yunishard.partition_worker.engine.predicates.results import WorkSpent
 from yunishard.partition_worker.engine.preemption import victim_choice
@@ -214,7 +214,7 @@ def _decide_in_leaf(state: PartitionState, leaf: Queue) -> AskDecision | None:
             cause = wait_causes.find_start_cause(application, account)
             for group in application.asks.groups:  # any of its asks may be the first to fit once it may start
                 if group.kind.standing is not Standing.HELD:
-                    log_attempt(group.log, cause, state.now)
+                    events.record_failure(state, group.head, cause)
                     attempt.wait_for_limits(group)
         elif state.now < application.back_off_until:
             progress.retry_at = application.back_off_until
@@ -288,7 +288,7 @@ class Attempt:
         if watch is not None:
             table.is_attempt_watched = watch(None, None)
         if isinstance(found, WaitCause):
-            self._record_failure(group, found)
+            events.record_failure(self.state, group.head, found)
         else:
             decision = found
         if decision is None:
@@ -309,10 +309,6 @@ class Attempt:
         progress = self.progress
         self.application.back_off_until = progress.retry_at = self.state.now + self.leaf.policies.back_off_s
         progress.waits, progress.searches, progress.tried = [], {}, 0
-
-    def _record_failure(self, group: AskGroup, cause: WaitCause) -> None:
-        log_attempt(group.log, cause, self.state.now)
-        events.record_failure(self.state, group.head, cause, self.account)
 
     def _decide_for(self, group: AskGroup) -> AskDecision | WaitCause | None:
         """Return the decision for the first ask of a group, or the check that failed; None if the ask waits for nothing
@@ -409,7 +405,7 @@ class Attempt:
         if self.state.now >= group.head.unschedulable_told_at + events.UNSCHEDULABLE_TOLD_EVERY_S:
             nodes = self.state.nodes.refusals(group.shape)
             if nodes:  # recorded now, as the ask may reserve a node, or have to wait for a later turn
-                self._record_failure(group, WaitCause(Reason.NO_NODE_FITS, nodes=nodes))
+                events.record_failure(self.state, group.head, WaitCause(Reason.NO_NODE_FITS, nodes=nodes))
 
     def _preempt(self, group: AskGroup, *, nodes_tried: bool) -> Preempt | str:
         victims = victim_choice.attempt(self.state, self.application, group, nodes_tried=nodes_tried)

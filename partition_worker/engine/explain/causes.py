@@ -13,12 +13,6 @@ DescribeCause = Callable[[AskGroup, WaitCause], CheckView]
 """Describes a cause as its viewer may see it."""
 
 
-def find_latest_cause(group: AskGroup) -> WaitCause | None:
-    """Return the cause of the last failed attempt; None if only its messages are known."""
-    latest = max((entry.last for entry in group.log.values()), default=0.0)
-    return next((one.cause for one in group.log.values() if one.last == latest and one.cause is not None), None)
-
-
 def describe_cause(group: AskGroup, cause: WaitCause) -> CheckView:
     """Return the check that failed in an attempt to place an ask of this group."""
     if cause.code is Reason.NO_NODE_FITS:

@@ -36,18 +36,16 @@ from yunishard.partition_worker.engine.explain.node_checks import (
     check_nodes,
     check_required_node,
     check_reserved_node,
+    describe_end,
+    describe_holder,
     describe_miss,
     judge_node,
     survey_nodes,
-)
-from yunishard.partition_worker.engine.explain.preemption_checks import PreemptionOutlook, check_preemption
-from yunishard.partition_worker.engine.explain.remedies import StuckAsk, find_remedies
-from yunishard.partition_worker.engine.explain.reservation_views import (
-    describe_end,
-    describe_holder,
     view_reservation,
     view_reservations,
 )
+from yunishard.partition_worker.engine.explain.preemption_checks import PreemptionOutlook, check_preemption
+from yunishard.partition_worker.engine.explain.remedies import StuckAsk, find_remedies
 from yunishard.partition_worker.engine.explain.turn import find_ahead, keep_rivals
 from yunishard.partition_worker.engine.nodes.node_index import Node
 from yunishard.partition_worker.engine.preemption.victim_choice import may_ever_help

@@ -7,7 +7,7 @@ Nothing is cached or requested.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import nsmallest
 from itertools import islice
@@ -16,13 +16,12 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from yunishard.common.messages.reasons import Reason
-from yunishard.common.rest.explain import CheckView, NearMissView
+from yunishard.common.rest.explain import CheckView, NearMissView, ReservationView
 from yunishard.common.text_formats import format_count
 from yunishard.common.units import format_amount, format_seconds
 from yunishard.partition_worker.engine.allocation import Allocation, AskShape
 from yunishard.partition_worker.engine.attempt_log import WaitCause
 from yunishard.partition_worker.engine.explain.causes import count_amount, view_check
-from yunishard.partition_worker.engine.explain.reservation_views import RESERVATIONS_MAX, describe_end, describe_holder
 from yunishard.partition_worker.engine.nodes.node_index import Node, Reservation
 from yunishard.partition_worker.engine.predicates.evaluation import RM_PREDICATES, WAITING
 from yunishard.partition_worker.engine.predicates.predicate import (
@@ -43,6 +42,9 @@ NODES_MAX: Final = 20_000
 
 NEAREST_MAX: Final = 5
 """Near misses in an explanation."""
+
+RESERVATIONS_MAX: Final = 5
+"""Reservations in an explanation, the first ones that were found."""
 
 _CANDIDATES_MAX: Final = 50
 """Near misses for which predicates are evaluated, until NEAREST_MAX are found that would accept the ask."""
@@ -394,3 +396,43 @@ def _check_leaving(state: PartitionState, reservation: Reservation, number: int,
         f"in {format_seconds(left)} it may preempt others"
     )
     return view_check(WaitCause(Reason.VICTIMS_LEAVING, node=name), text)
+
+
+# Reservations: the node, the ask for which it is reserved, and when that ends at the latest --------------------------
+
+
+def describe_end(state: PartitionState, reservation: Reservation, now: float) -> str:
+    """Return how long a reservation lasts at most, in words."""
+    return f"for another {format_seconds(max(0.0, end_of(state, reservation) - now))} at most"
+
+
+def describe_ask(key: str, application_id: str) -> str:
+    """Return the words for an ask that holds a node. A comma follows them wherever they are used, so that another ask,
+    the application of which begins with the same characters, is not taken for it where they are replaced.
+    """
+    return f"ask {key} of {application_id}"
+
+
+def view_reservation(state: PartitionState, reservation: Reservation, now: float) -> ReservationView:
+    """Return the view of a reservation."""
+    ask = reservation.ask
+    return ReservationView(
+        node=reservation.node.node_id,
+        application=ask.application_id,
+        ask=ask.key,
+        until=int(end_of(state, reservation) * 1e9),
+        text=f"reserved for {describe_ask(ask.key, ask.application_id)}, {describe_end(state, reservation, now)}",
+    )
+
+
+def describe_holder(state: PartitionState, node: Node, now: float) -> str:
+    """Return for which ask a reserved node is reserved, and how long; several that require it are counted."""
+    first, *others = node.reservations.values()
+    text = view_reservation(state, first, now).text
+    return f"{text}, and for {format_count(len(others), 'other ask')} that require it" if others else text
+
+
+def view_reservations(state: PartitionState, nodes: Iterable[Node], now: float) -> list[ReservationView]:
+    """Return the views of the first reservations of these nodes."""
+    found = (one for node in nodes for one in node.reservations.values())
+    return [view_reservation(state, one, now) for one in islice(found, RESERVATIONS_MAX)]

@@ -20,7 +20,13 @@ from yunishard.partition_worker.engine.allocation import Allocation, AskGroup
 from yunishard.partition_worker.engine.application import Application
 from yunishard.partition_worker.engine.attempt_log import NO_GUARANTEE
 from yunishard.partition_worker.engine.preemption import victim_choice
-from yunishard.partition_worker.engine.preemption.victim_candidates import Giver, Guarantees, areas, reach_of
+from yunishard.partition_worker.engine.preemption.victim_candidates import (
+    Giver,
+    Guarantees,
+    areas,
+    find_shield,
+    reach_of,
+)
 from yunishard.partition_worker.engine.preemption_log import remaining_guarantee
 from yunishard.partition_worker.engine.queues.queue import Queue
 from yunishard.partition_worker.engine.reservations import end_of
@@ -178,13 +184,7 @@ def _examine_reach(state: PartitionState, leaf: Queue, ask: Allocation, now: flo
     fence = next(reversed(priorities))
     found = Reach(fence=None if fence.parent is None else fence)
     for queue, limit in areas(priorities):
-        shield: Reason | None = None
-        if queue.policies.preemption == "disabled":
-            shield = Reason.PREEMPTION_DISABLED
-        elif queue.path in protected:
-            shield = Reason.PREEMPTION_COOLDOWN
-        elif guarantees.share(queue).is_within():
-            shield = Reason.PREEMPTION_WITHIN_GUARANTEE
+        shield = find_shield(queue, guarantees, protected)
         giver = None if may_exceed else Giver(guarantees.share(queue), guarantees.taker, wanted)
         highest = inf if limit is None else limit
         for application_id in queue.applications:

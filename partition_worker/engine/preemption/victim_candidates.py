@@ -16,6 +16,7 @@ from math import inf
 from typing import Final
 
 from yunishard.common.messages.kinds import Resources
+from yunishard.common.messages.reasons import Reason
 from yunishard.common.resources import Limit, plus, tighten
 from yunishard.partition_worker.engine.allocation import Allocation, Amounts
 from yunishard.partition_worker.engine.application import Application
@@ -212,6 +213,15 @@ def areas(priorities: dict[Queue, int]) -> Iterator[tuple[Queue, int | None]]:
         pending.extend(reversed(below))
 
 
+def find_shield(queue: Queue, guarantees: Guarantees, protected: Container[str]) -> Reason | None:
+    """Return what protects all allocations of a queue from an ask; None if nothing does."""
+    if queue.policies.preemption == "disabled":
+        return Reason.PREEMPTION_DISABLED
+    if queue.path in protected:
+        return Reason.PREEMPTION_COOLDOWN
+    return Reason.PREEMPTION_WITHIN_GUARANTEE if guarantees.share(queue).is_within() else None
+
+
 Candidate = tuple[Allocation, Giver]
 """An allocation that may be chosen, and the queues that would give it."""
 
@@ -227,16 +237,14 @@ def find_victim_candidates(
     the newest first. `protected` are the paths of queues that lose nothing to this ask.
     """
     grades: tuple[list[Candidate], ...] = ([], [], [], [])
-    givers: dict[GuaranteeShare, Giver | None] = {}
+    givers: dict[GuaranteeShare, Giver] = {}
     for queue, limit in areas(priorities):
-        if queue.policies.preemption == "disabled" or queue.path in protected:
+        if find_shield(queue, guarantees, protected) is not None:
             continue
         share = guarantees.share(queue)
-        if share not in givers:
-            givers[share] = None if share.is_within() else Giver(share, guarantees.taker, wanted)
-        giver = givers[share]
+        giver = givers.get(share)
         if giver is None:
-            continue
+            giver = givers[share] = Giver(share, guarantees.taker, wanted)
         highest, shape, counts = inf if limit is None else limit, None, False
         for one in chain.from_iterable(applications[name].allocations.values() for name in queue.applications):
             if one.released or one.preempted or one.priority > highest:

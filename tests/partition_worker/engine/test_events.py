@@ -507,7 +507,7 @@ def test_nodes_are_told_by_reason_in_the_order_of_the_reasons() -> None:
     ask = trial.does(asks("app-1 a1 memory=500")).app("app-1").requests["a1"]
     trial.partition.drain_events()
     cause = WaitCause(Reason.NO_NODE_FITS, nodes={"too small": 2, "tainted": 1})
-    record_failure(trial.partition, ask, cause, trial.partition.usage.account(trial.app("app-1")))
+    record_failure(trial.partition, ask, cause)
     expected = "REQUEST a1 app-1 NONE (memory=500): Unschedulable request 'a1': tainted (1x); too small (2x); "
     assert events(trial) == [expected]
 

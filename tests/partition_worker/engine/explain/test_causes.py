@@ -5,9 +5,9 @@ import pytest
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial
 from yunishard.common.messages.reasons import Reason
-from yunishard.partition_worker.engine.attempt_log import WaitCause, log_attempt
+from yunishard.partition_worker.engine.attempt_log import WaitCause, find_latest, log_attempt
 from yunishard.partition_worker.engine.explain import checks, explanations
-from yunishard.partition_worker.engine.explain.causes import describe_cause, find_latest_cause
+from yunishard.partition_worker.engine.explain.causes import describe_cause
 
 
 def log(trial: Trial, application_id: str = "app-1") -> dict[str, str]:
@@ -105,9 +105,9 @@ def test_of_each_code_the_latest_figures_are_kept_and_counted() -> None:
     cause, entry = group.log[Reason.QUEUE_MAXIMUM].cause, group.log[Reason.QUEUE_MAXIMUM]
     assert cause is not None
     assert (cause.used, entry.times, entry.last) == (1, 2, one.now)
-    assert find_latest_cause(group) is cause
+    assert find_latest(group.log) is cause
     log_attempt(group.log, WaitCause(Reason.NO_NODE_FITS, nodes={"taint": 1}), one.now + 1)
-    assert find_latest_cause(group) is None
+    assert find_latest(group.log) == "taint"
 
 
 @pytest.mark.tampers
