@@ -36,6 +36,11 @@ from yunishard.partition_worker.rm_channel import OutboxBarrier
 BUDGET_DECISIONS: Final = 512
 """Decisions between two reads of the inbox: a few milliseconds, so that releases and queries need not wait."""
 
+COLLECT_AFTER: Final = 1_024
+"""Failed attempts, decisions, and units of 256 bytes received, each of which leaves up to twenty objects behind. After
+so many the garbage collector visits these objects, in at most 5 ms.
+"""
+
 RESUMED_IN_VAIN_MAX: Final = 8
 """Number of times in a row that an RM may resume without sending the command that is missing here. Then that command is
 lost (an RM that does not set `Resume.acknowledged` dropped it once it was acknowledged), and the partition restarts.
@@ -132,6 +137,8 @@ class Worker:
         self._push = EventPush()
         self._state_dumps = queries.StateDumpRequests()
         self._plans = PlanRequests()
+        self._uncollected = 0.0
+        """Work since the garbage collector ran, as in COLLECT_AFTER."""
         self._paused = False
         """Whether the RM is disconnected, or has not resumed yet."""
         self._heartbeat_s = heartbeat_s
@@ -195,6 +202,7 @@ class Worker:
     def handle(self, incoming: Incoming, now: float) -> list[Outgoing]:
         if self.fatal_error:
             return []
+        self._count_new(len(incoming.body) / 256)
         if incoming.source == JOURNAL:
             return self._handle_journal(incoming, now)
         if incoming.source == PLANNER:
@@ -255,12 +263,20 @@ class Worker:
             self.cycles.observe(self.timer() - began_s)
         return sends
 
+    def _count_new(self, work: float) -> None:
+        """Let the garbage collector visit new objects after COLLECT_AFTER of such work."""
+        self._uncollected += work
+        if self._uncollected >= COLLECT_AFTER:
+            self._uncollected = 0.0
+            gc_tuning.collect_new()
+
     def _run_turn(self, partition: Partition, now: float, budget: int) -> list[Outgoing]:
         """Run timers and decide, marked as an attempt; reject the asks that have ended too many workers."""
         table = partition.nodes.predicates.table
         table.watch, table.is_cautious = self._watch_asks, self._cautious_turns > 0
         self.attempts.begin_attempt(partition_host.TURN)
         sends = self.host.advance(now, budget)
+        self._count_new(partition.work_of_step)
         self.attempts.pause_attempt()
         table.watch, table.is_cautious = None, False
         self._cautious_turns = max(0, self._cautious_turns - (budget > 0))

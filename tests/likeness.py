@@ -26,6 +26,7 @@ LOST: Final = frozenset(
         # the step in progress, and what only the process that runs it has
         *("Partition.image", "Partition.restorations", "Partition.changes", "Partition._events", "Partition._effects"),
         *("Partition.auditor", "Partition.tracking", "Partition.plan", "Partition.idle", "Partition.step_number"),
+        "Partition.work_of_step",
         # counters since the process started, and the latest removed applications, for the history collector
         *("Partition.counters", "Partition.decided", "Partition.removed", "Queue.reached", "Queue.bound"),
         *("Queue.released", "Preemptions.made", "Preemptions.victims", "Preemptions.held_back", "Predicates.refused"),

@@ -38,6 +38,15 @@ def freeze_survivors() -> None:
     gc.callbacks.append(freeze_after_collection)
 
 
+def collect_new() -> None:
+    """Collect what was not visited yet, in about 1 ms for 10,000 objects; what survives is frozen.
+
+    Python counts an object that is freed, also an old one, against the new ones. Where each new object replaces an old
+    one, it would wait until hundreds of thousands are new, and then take a tenth of a second for them.
+    """
+    gc.collect(1)
+
+
 def freeze_after_collection(phase: str, info: Mapping[str, int]) -> None:
     """Freeze what is left after a collection of middle-aged objects, so that none of all objects is ever due."""
     if phase == "stop" and info["generation"] > 0:

@@ -11,6 +11,7 @@ Pure: it reads no clock, sends nothing and logs nothing; `now` is Unix seconds a
 """
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from yunishard.common.config.model import PartitionConfig
 from yunishard.common.messages import rm_messages
@@ -43,6 +44,11 @@ from yunishard.partition_worker.engine.queues.tree import QueueChangePlan, compa
 from yunishard.partition_worker.engine.reconfiguration import remove_empty_queues
 from yunishard.partition_worker.engine.state import DEFAULT, Effect, PartitionState, Tuning
 
+TIMERS_PER_STEP: Final = 512
+"""Timers of applications that fire in one step, in about 10 ms. The next step fires further ones that are due, and
+nothing is decided before.
+"""
+
 
 class Partition(PartitionState):
     """One partition, and the only way to change its state."""
@@ -61,6 +67,8 @@ class Partition(PartitionState):
         self.auditor = Auditor(self)
         self.decided = 0
         """Decisions since this process started."""
+        self.work_of_step = 0.0
+        """Decisions and failed attempts of the latest step."""
         self.plan: QueueChangePlan | None = None
         """The plan for the configuration last checked, if it has no objections; it can be computed again."""
         self.idle = True
@@ -134,11 +142,13 @@ class Partition(PartitionState):
         timers. Fewer decisions mean that nothing more can be scheduled now.
         """
         self.begin_step(now)
-        if self.next_change <= now:
-            self._fire_timers(now, may_decide=budget > 0)
+        self.work_of_step = 0.0
+        if self.next_change <= now and not self._fire_timers(now, may_decide=budget > 0):
+            return self.drain_effects()
         if budget:
             self.step_number += 1
             made, has_more = queue_traversal.run(self, budget) if self._may_schedule else (0, False)
+            self.work_of_step = made + self.readiness.attempts_made
             self._end_cycle(made, is_idle=made < budget and not has_more)
             if self.idle and self.nodes.predicates.verdicts.wide_pairs:
                 self._ask_for_verdicts(now, has_decided=True)
@@ -154,8 +164,11 @@ class Partition(PartitionState):
         self._end_cycle(len(made), is_idle=len(made) < budget)
         return made
 
-    def _fire_timers(self, now: float, *, may_decide: bool) -> None:
+    def _fire_timers(self, now: float, *, may_decide: bool) -> bool:
+        """Fire the timers that are due; return whether there are no more of them."""
+        fired = 0
         while (timer := self.timers.pop_due(now)) is not None:
+            fired += 1
             if timer.alarm != "look":
                 self.changes.applications[timer.application.rank] = timer.application
             match timer.alarm:
@@ -166,6 +179,8 @@ class Partition(PartitionState):
                 case "look":
                     self.readiness.touch_application(timer.application)
             self.idle = False
+            if fired == TIMERS_PER_STEP and self.timers.deadline <= now:
+                return False
         if self.readiness.next_search <= now:
             self.readiness.wake_searches(now)
             self.idle = False
@@ -187,6 +202,7 @@ class Partition(PartitionState):
             resync.handle_report_timeout(self)
             self.idle = False
         self._ask_for_verdicts(now, has_decided=self.idle or not may_decide)
+        return True
 
     def _ask_for_verdicts(self, now: float, *, has_decided: bool) -> None:
         if self.nodes.predicates.verdicts.deadline <= now:

@@ -144,7 +144,8 @@ def decide(state: PartitionState) -> Decision | None:
         return None
     if state.reservation_index.by_rank:
         reservations.end_useless(state)
-    state.readiness.refresh()
+    if not state.readiness.refresh():
+        return None
     decision: Decision | None = reserved_asks.decide(state)
     if decision is None and state.swap_candidates.first(state.readiness.retry_round) is not None:
         decision = gang_scheduling.decide_swap(state)
@@ -472,8 +473,7 @@ def run_fast_path(state: PartitionState, budget: int) -> int:
     readiness, index = state.readiness, state.reservation_index
     if index.by_rank:
         reservations.end_useless(state)
-    readiness.refresh()
-    if index.by_rank and index.is_check_due(readiness.retry_round):
+    if not readiness.refresh() or (index.by_rank and index.is_check_due(readiness.retry_round)):
         return 0
     if state.swap_candidates.first(readiness.retry_round) is not None:
         return 0

@@ -17,9 +17,11 @@ So a search costs one attempt, however many asks wait for it.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from math import inf
+from typing import Final, TypeVar
 
 from yunishard.common.messages.kinds import Resources
 from yunishard.common.messages.wire import NEVER
@@ -49,6 +51,16 @@ from yunishard.partition_worker.engine.unschedulable_asks import (
 )
 from yunishard.partition_worker.engine.user_limits import UsageAccount
 
+UPDATES_PER_ATTEMPT: Final = 4
+"""Marked applications or queues that are moved to their places for the time of one failed attempt, 20 to 30 µs. Where
+the attempts of a turn are used up, the next turn continues.
+"""
+
+UPDATES_MIN: Final = 256
+"""Of so many, all are moved, whatever is left: those that follow from a decision."""
+
+_T = TypeVar("_T")
+
 
 class Readiness:
     """The ready and parked applications and queues of a partition."""
@@ -62,6 +74,8 @@ class Readiness:
         self.turns = StateAwareTurns()
         self.touched: dict[int, Queue] = {}
         self.touched_applications: dict[int, Application] = {}
+        self.reset_leaves: dict[int, tuple[Queue, list[str]]] = {}
+        """By rank: leaves that are sorted again, and their applications without a place, the next one at the end."""
         self.unschedulable: dict[int, UnschedulableAsks] = {}
         """By the rank of the leaf."""
         self.closed = ClosedBuckets()
@@ -77,7 +91,9 @@ class Readiness:
         self.cut: dict[int, tuple[Application, AttemptProgress]] = {}
         """Attempts that continue in a later turn, by the rank of the application, the one that waits longest first."""
         self.attempts_left = inf
-        """Attempts that may fail in this turn."""
+        """Attempts that may fail in this turn, less other work in units of an attempt."""
+        self.attempts_made = self._attempts = 0.0
+        """Those of the latest turn that were used up; those that it was allowed."""
         self._has_continued = False
         """Whether this turn continues with a cut attempt."""
 
@@ -155,19 +171,24 @@ class Readiness:
         self._update_shares()
 
     def reset_leaf(self, leaf: Queue) -> None:
-        """Sort the applications of a leaf again, after a change of its sort policy, as if none had been tried."""
+        """Sort the applications of a leaf again, after a change of its policies or limits, as if none had been tried.
+        `refresh` does that, as there may be very many.
+        """
         self.ready.pop(leaf.rank, None)
         parked = self.unschedulable.pop(leaf.rank, None)
         if parked is not None:
             parked.clear()
         self.turns.leaves.pop(leaf.rank, None)
-        for application_id in leaf.applications:
-            self.touch_application(self._applications[application_id])
+        if leaf.applications:
+            self.reset_leaves[leaf.rank] = leaf, list(reversed(leaf.applications))
+            self.touch(leaf)
 
-    def reset_all(self) -> None:
-        """Retry all applications, after a change of settings of queues, users or groups."""
-        for queue in self._tree:
-            self.reset_leaf(queue)
+    def reopen_queues(self) -> None:
+        """Begin a retry round after a change of the maxima of queues, and sort all queues by their new shares. Parked
+        applications stay parked, like after a release: what they wait for is the same.
+        """
+        for application, _ in tuple(self.cut.values()):
+            self.touch_application(application)
         self._update_shares()
 
     def forget_application(self, application: Application) -> None:
@@ -184,6 +205,7 @@ class Readiness:
         assert queue.parent is not None, queue.path
         queue.parent.ready_children.drop(queue)
         self.touched.pop(queue.rank, None)
+        self.reset_leaves.pop(queue.rank, None)
         self._waiting_to_start.pop(queue.rank, None)
         for waiting in self._waiting_to_start.values():
             waiting.pop(queue.rank, None)
@@ -194,7 +216,7 @@ class Readiness:
 
     def begin_turn(self, attempts: int) -> None:
         """Allow so many failed attempts. Every second turn continues with a cut attempt, so that others have theirs."""
-        self.attempts_left = float(attempts)
+        self.attempts_left = self._attempts = float(attempts)
         self._has_continued = bool(self.cut) and not self._has_continued
         if self._has_continued:
             application, _ = next(iter(self.cut.values()))
@@ -203,7 +225,8 @@ class Readiness:
 
     def end_turn(self) -> bool:
         """Allow any number of attempts until the next turn; return whether that has something to continue."""
-        is_over, self.attempts_left = self.attempts_left <= 0, inf
+        is_over, self.attempts_made = self.attempts_left <= 0, self._attempts - self.attempts_left
+        self.attempts_left = inf
         return is_over or bool(self.cut)
 
     def cut_attempt(self, application: Application, progress: AttemptProgress) -> None:
@@ -222,14 +245,49 @@ class Readiness:
 
     # The next queue and application ---------------------------------------------------------------------------------
 
-    def refresh(self) -> None:
-        """Update the orders for all marked queues and applications; O(log n) for each."""
-        for application in self.touched_applications.values():
-            self._update_application(application)
-        self.touched_applications.clear()
-        for queue in self.touched.values():
-            self._update_queue(queue)
-        self.touched.clear()
+    def refresh(self) -> bool:
+        """Move all marked applications and queues to their places; O(log n) for each. Return whether all are there: if
+        not, the attempts of the turn are used up, and nothing may be decided before the next one continues.
+        """
+        if self.reset_leaves and not self._refresh_reset_leaves():
+            return False
+        return self._refresh(self.touched_applications, self._update_application) and self._refresh(
+            self.touched, self._update_queue
+        )
+
+    def _refresh_reset_leaves(self) -> bool:
+        for leaf, names in tuple(self.reset_leaves.values()):
+            while names:
+                count = self._count_updates(len(names))
+                if not count:
+                    return False
+                for name in names[-count:]:
+                    if name in leaf.applications:
+                        self._update_application(self._applications[name])
+                del names[-count:]
+            del self.reset_leaves[leaf.rank]
+        return True
+
+    def _refresh(self, touched: dict[int, _T], update: Callable[[_T], None]) -> bool:
+        while len(touched) > UPDATES_MIN and self.attempts_left < inf:
+            count = self._count_updates(len(touched))
+            if not count:
+                return False
+            for rank, item in list(islice(touched.items(), count)):
+                update(item)
+                del touched[rank]
+        for item in touched.values():
+            update(item)
+        touched.clear()
+        return True
+
+    def _count_updates(self, wanted: int) -> int:
+        """Return how many of these updates the turn has left, and count them."""
+        if self.attempts_left == inf:
+            return wanted
+        count = max(0, min(wanted, int(self.attempts_left * UPDATES_PER_ATTEMPT)))
+        self.attempts_left -= count / UPDATES_PER_ATTEMPT
+        return count
 
     def update_served(self, application: Application) -> None:
         """Update the orders after one ask of the application was placed and nothing else changed; the highest priority

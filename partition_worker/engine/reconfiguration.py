@@ -24,7 +24,7 @@ from yunishard.common.text_formats import format_count
 from yunishard.partition_worker.engine import events, lifecycle
 from yunishard.partition_worker.engine.placement import build_chain
 from yunishard.partition_worker.engine.preemption.quota_enforcement import quota_preemption_time
-from yunishard.partition_worker.engine.queues.queue import ApplicationSort, Queue
+from yunishard.partition_worker.engine.queues.queue import Queue
 from yunishard.partition_worker.engine.queues.tree import QueueChangePlan, Settings, configure
 from yunishard.partition_worker.engine.state import PartitionState
 
@@ -43,14 +43,17 @@ def find_objections(state: PartitionState, config: PartitionConfig) -> list[str]
 def apply(state: PartitionState, config: PartitionConfig, plan: QueueChangePlan) -> None:
     """Apply a configuration without objections, with its plan."""
     assert plan.before is state.config.root, "a plan from another configuration"
-    state.config = config
+    is_preemption_new, state.config = state.config.preemption != config.preemption, config
     state.changes.partition = True
     state.placement = build_chain(config.placement_rules)
     state.nodes.set_policy(state.node_sort(config), config.node_sort_policy.weights)
-    _change_queues(state, plan)
+    reset = _change_queues(state, plan) | plan.limits
     if plan.limits:
         state.changes.applications.update((one.rank, one) for one in state.usage.reconfigure(config))
-    state.readiness.reset_all()
+    for queue in state.tree:
+        if queue.applications and (is_preemption_new or any(level.path in reset for level in queue.ancestry())):
+            state.readiness.reset_leaf(queue)
+    state.readiness.reopen_queues()
     state.reservation_index.has_new_limits = True
     state.nodes.reserved.forget_order()
     state.swap_candidates.reorder()
@@ -60,15 +63,18 @@ def apply(state: PartitionState, config: PartitionConfig, plan: QueueChangePlan)
         state.schedule_cleanup()
 
 
-def _change_queues(state: PartitionState, plan: QueueChangePlan) -> None:
-    """Add and set queues, parents first; then drain, restart and pass templates on."""
+def _change_queues(state: PartitionState, plan: QueueChangePlan) -> set[str]:
+    """Add and set queues, parents first; then drain, restart and pass templates on. Return the paths of those below
+    which asks may wait for something else than before.
+    """
+    reset: set[str] = set()
     state.changes.queues.update(dict.fromkeys(plan.wanted))
     for path, wants in plan.wanted.items():
         queue = state.tree.find(path)
         if queue is None:
             events.record_queue(state, state.tree.add(path, wants), event_codes.ADD)
-        else:
-            _set(state, queue, wants)
+        elif _set(state, queue, wants):
+            reset.add(path)
     for queue in state.tree:
         if queue.path in plan.wanted:
             continue
@@ -78,12 +84,16 @@ def _change_queues(state: PartitionState, plan: QueueChangePlan) -> None:
                 state.changes.queues[queue.path] = None
         elif queue.path in plan.unwanted:
             drain_queue(state, queue)
+    return reset
 
 
-def _set(state: PartitionState, queue: Queue, wants: Settings) -> None:
-    """Give a queue its settings; it becomes managed and active."""
+def _set(state: PartitionState, queue: Queue, wants: Settings) -> bool:
+    """Give a queue its settings; it becomes managed and active. Return whether anything but its maximum changed that
+    decides what asks in it or below it wait for.
+    """
     leaf, maximum, guaranteed, priority = queue.leaf, queue.maximum, queue.guaranteed, queue.priority
-    order, delay_s = _application_order(queue), queue.policies.quota_preemption_delay_s
+    before = _wait_settings(queue)
+    was_aware, delay_s = queue.state_aware, queue.policies.quota_preemption_delay_s
     configure(queue, wants)
     queue.quota_preemption_at = quota_preemption_time(queue, maximum, delay_s, state.now)
     queue.state, queue.draining_since_ns, queue.draining_told_ns = "Active", 0, 0
@@ -92,16 +102,17 @@ def _set(state: PartitionState, queue: Queue, wants: Settings) -> None:
         message = f"leaf queue: {str(queue.leaf).lower()}"
         state.record_event(event_codes.QUEUE, queue.path, event_codes.SET, event_codes.QUEUE_TYPE, message=message)
     queue.update_priority(priority)
-    if _application_order(queue) != order:
-        state.readiness.reset_leaf(queue)
-        for application_id in tuple(queue.applications):
-            lifecycle.end_starting(state, state.applications[application_id])
+    if was_aware and not queue.state_aware:
+        for application in [state.applications[name] for name in queue.applications]:
+            lifecycle.end_starting(state, application)
+    return _wait_settings(queue) != before
 
 
-def _application_order(queue: Queue) -> tuple[bool, ApplicationSort, bool, dict[str, int] | None]:
-    """The settings that the order of a queue's applications depends on."""
-    policies = queue.policies
-    return queue.leaf, policies.application_sort, policies.priority_sort, queue.guaranteed
+def _wait_settings(queue: Queue) -> tuple[bool, int, dict[str, int] | None, dict[str, str]]:
+    """The settings of a queue, but for its maximum, on which depends what asks wait for, in which order, and which
+    victims there may be.
+    """
+    return queue.leaf, queue.max_applications, queue.guaranteed, queue.properties
 
 
 # Draining queues ------------------------------------------------------------------------------------------------------

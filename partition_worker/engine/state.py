@@ -288,6 +288,9 @@ ENDED_MAX: Final = 50_000
 """Ended applications, and also rejected ones, that are kept; beyond it the oldest are dropped early."""
 
 
+EXPIRED_AT_ONCE: Final = 512
+"""Expired applications, and also rejected ones, that one step drops; the next step continues."""
+
 REMOVED_MAX: Final = 10_000
 """Applications removed by the RM that are kept for the history collector, which polls every few seconds; beyond it the
 oldest are dropped, and missing there.
@@ -554,11 +557,13 @@ class PartitionState:
         return min(map(_expires_at, ended), default=NEVER)
 
     def drop_expired(self) -> list[Application]:
-        """Drop expired rejections; return the expired applications."""
+        """Drop expired rejections; return expired applications; of both EXPIRED_AT_ONCE."""
         now = self.now
-        for rejection in tuple(takewhile(lambda one: _expires_at(one.at_ns) <= now, self.rejections.values())):
+        rejections = takewhile(lambda one: _expires_at(one.at_ns) <= now, self.rejections.values())
+        for rejection in tuple(islice(rejections, EXPIRED_AT_ONCE)):
             self._drop_rejection(rejection.application_id)
-        return list(takewhile(lambda one: _expires_at(one.finished_ns) <= now, self.ended.values()))
+        applications = takewhile(lambda one: _expires_at(one.finished_ns) <= now, self.ended.values())
+        return list(islice(applications, EXPIRED_AT_ONCE))
 
     def begin_step(self, now: float) -> None:
         """Begin a step: the following effects have it as their cause."""

@@ -38,6 +38,7 @@ from yunishard.common.messages.rm_messages import (
 from yunishard.common.messages.wire import NEVER, Incoming, decode_body
 from yunishard.common.names import BROKER
 from yunishard.partition_worker import rm_channel
+from yunishard.partition_worker import worker as worker_module
 from yunishard.partition_worker.partition_host import GROUPS, IGNORED_WARNING_S, PartitionHost
 from yunishard.partition_worker.worker import BUDGET_DECISIONS, Worker
 
@@ -440,3 +441,19 @@ def test_an_rm_that_only_talks_and_never_acknowledges_is_refused_until_it_does(m
     refusal = Refused(code="window", reason=reason, seq=6)
     assert bench.hear(APP, seq=6) == [news(refusal, 0, 5)]
     assert bench.hear(APP, seq=6, ack=1)[0].header.ack == 6
+
+
+def test_new_objects_are_collected_after_some_work_although_old_ones_are_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    collections: list[int] = []
+    monkeypatch.setattr(worker_module.gc_tuning, "collect_new", lambda: collections.append(bench.seq))
+    monkeypatch.setattr(worker_module, "COLLECT_AFTER", 100)
+    bench = Bench()
+    bench.furnish()
+    bench.tell(ask(*(f"k{number}" for number in range(49))))
+    bench.schedule()
+    found = len(collections)
+    for number in range(50):
+        bench.tell(ask(f"more-{number}"))
+        bench.schedule()
+    assert found <= 1
+    assert 1 <= len(collections) - found <= 2

@@ -131,8 +131,8 @@ class QueueChangePlan:
     """The settings of new and changed queues, by path in the order of the file."""
     unwanted: set[str] = field(default_factory=set)
     """Paths that only the configuration in force has."""
-    limits: bool = False
-    """Whether user or group limits may differ, at any queue."""
+    limits: set[str] = field(default_factory=set)
+    """Paths of queues at which user or group limits differ."""
 
 
 def compare_configs(tree: "Tree", before: QueueConfig | None, after: QueueConfig) -> QueueChangePlan:
@@ -158,7 +158,7 @@ def _plan(
     if known != wants:
         found.wanted[path] = wants
     if after.limits != (() if before is None else before.limits):
-        found.limits = True
+        found.limits.add(path)
     children = {} if before is None else {one.name.lower(): one for one in before.queues}
     as_before = known is not None and (known.properties, known.template) == (wants.properties, wants.template)
     passed_on = inherit_properties(wants.properties) if after.queues else {}
@@ -173,7 +173,8 @@ def _plan(
 
 def _mark_unwanted(found: QueueChangePlan, path: str, config: QueueConfig) -> None:
     found.unwanted.add(path)
-    found.limits = found.limits or bool(config.limits)
+    if config.limits:
+        found.limits.add(path)
     for child in config.queues:
         _mark_unwanted(found, f"{path}.{child.name.lower()}", child)
 

@@ -7,7 +7,8 @@ from tests.trial import START_S, Trial
 from yunishard.common.config.model import PlacementRuleConfig
 from yunishard.common.messages.rm_messages import Ack
 from yunishard.common.messages.wire import NEVER
-from yunishard.partition_worker.engine.application import AppState
+from yunishard.partition_worker.engine import partition, state
+from yunishard.partition_worker.engine.application import RETENTION_S, AppState
 
 
 def test_an_empty_partition_waits_for_nothing() -> None:
@@ -95,3 +96,32 @@ def test_counters_count_what_happened() -> None:
     assert (counters.allocated, counters.released, counters.rejected, counters.errors.total) == (1, 1, 1, 1)
     assert (counters.submitted, counters.refused) == (2, 1)
     assert (counters.entries(AppState.ACCEPTED), counters.entries(AppState.COMPLETED)) == (1, 1)
+
+
+def test_timers_that_are_due_at_once_fire_in_several_steps_before_anything_is_decided(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(partition, "TIMERS_PER_STEP", 2)
+    one = Trial().does(nodes("n1 memory=5"), apps(*(f"app-{number} root.a" for number in range(5))))
+    one.does(asks(*(f"app-{number} k{number} memory=9" for number in range(5))))
+    due = one.partition.timers.deadline
+    left = []
+    while one.partition.timers.deadline <= due:
+        one.partition.step(due, 100)
+        left.append(sum(timer.at <= due for timer in one.partition.timers))
+    assert left == [3, 1, 0]
+    assert one.partition.idle
+
+
+def test_expired_applications_are_dropped_in_several_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "EXPIRED_AT_ONCE", 2)
+    one = Trial().does(nodes("n1 memory=9"), apps(*(f"app-{n} root.a" for n in range(5))))
+    one.does(apps(*(f"refused-{n} root.nowhere" for n in range(5))))
+    one.does(asks(*(f"app-{n} k{n} memory=1" for n in range(5)))).does(*(released(f"app-{n} k{n}") for n in range(5)))
+    one.waits(40)
+    one.now += RETENTION_S
+    left = []
+    while one.partition.next_expiry <= one.now:
+        one.partition.step(one.now, 0)
+        left.append((len(one.partition.rejections), len(one.partition.ended)))
+    assert left == [(3, 3), (1, 1), (0, 0)]

@@ -1,16 +1,19 @@
 """What is set aside when it cannot be placed, and what brings it back."""
 
+from collections.abc import Callable
+
 import pytest
 
-from tests.builders import apps, asks, gone, nodes, released
+from tests.builders import apps, asks, config, gone, nodes, released
 from tests.trial import START_S, Trial
 from yunishard.common.messages.rm_messages import NODE_CREATE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE, AllocationRequest
+from yunishard.partition_worker.engine import queue_traversal, ready_queues
 from yunishard.partition_worker.engine.allocation import Amounts, AskShape
 from yunishard.partition_worker.engine.application import Application, AppState
 from yunishard.partition_worker.engine.nodes.node_index import Node
 from yunishard.partition_worker.engine.nodes.nodes import Nodes
 from yunishard.partition_worker.engine.queue_traversal import Attempt
-from yunishard.partition_worker.engine.ready_queues import SwapCandidates
+from yunishard.partition_worker.engine.ready_queues import Readiness, SwapCandidates
 
 
 def full(queues: str = "root.a", *, applications: int = 3) -> Trial:
@@ -472,3 +475,72 @@ def test_a_leaf_above_other_leaves_can_be_compared_with_them() -> None:
     swappable.offer(one.app("app-1"))
     swappable.offer(one.app("app-2"))
     assert swappable.first(0) is one.app("app-2")
+
+
+# Bounded turns --------------------------------------------------------------------------------------------------------
+
+
+def crowd(applications: int = 40) -> Trial:
+    """Applications with an ask each, and no node yet."""
+    one = Trial("root.a; root.b")
+    one.takes(apps(*(f"app-{number} root.{'ab'[number % 2]}" for number in range(applications))))
+    return one.takes(asks(*(f"app-{number} k{number} memory=1" for number in range(applications))))
+
+
+def count_updates(one: Trial, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of applications and queues that each step until idleness moves to their places."""
+    counts: list[int] = []
+    for name in ("_update_application", "_update_queue"):
+        update = getattr(Readiness, name)
+
+        def counted(readiness: Readiness, item: object, update: Callable[..., None] = update) -> None:
+            counts[-1] += 1
+            update(readiness, item)
+
+        monkeypatch.setattr(Readiness, name, counted)
+    while not one.partition.idle:
+        counts.append(0)
+        one.effects += one.partition.step(one.now, 512)
+    return counts
+
+
+@pytest.fixture
+def _few_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_traversal, "ATTEMPTS_PER_TURN", 2)
+    monkeypatch.setattr(ready_queues, "UPDATES_MIN", 3)
+
+
+@pytest.mark.usefixtures("_few_attempts")
+def test_many_applications_before_the_first_decision_are_sorted_in_several_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, plain = crowd().takes(nodes("n1 memory=100")), crowd()
+    counts = count_updates(one, monkeypatch)
+    monkeypatch.undo()
+    assert counts[:2] == [8, 8]
+    assert one.placed() == plain.does(nodes("n1 memory=100")).placed()
+    assert len(one.running) == 40
+
+
+@pytest.mark.usefixtures("_few_attempts")
+def test_another_sort_policy_sorts_the_applications_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    fair = "root.a application.sort.policy=fair; root.b application.sort.policy=fair"
+    one, plain = crowd().does(nodes("n1 memory=10")), crowd().does(nodes("n1 memory=10"))
+    one.takes(gone("app-30"))
+    one.partition.reconfigure(config(fair), one.now)
+    counts = count_updates(one, monkeypatch)
+    monkeypatch.undo()
+    assert max(counts) <= 8 + 2 + 3
+    one.does(nodes("n2 memory=12"))
+    plain.does(gone("app-30")).reconfigures(fair).does(nodes("n2 memory=12"))
+    assert one.placed() == plain.placed()
+    assert len(one.running) == 22
+
+
+def test_another_maximum_lets_no_application_try_that_it_does_not_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = full("root.a max=memory:9; root.b", applications=60)
+    seen = tried(one, monkeypatch)
+    one.reconfigures("root.a max=memory:8; root.b")
+    assert (one.placed(), seen) == ([], [])
+    one.does(nodes("n2 memory=4")).reconfigures("root.a max=memory:6; root.b")
+    assert one.placed() == ["a1 on n2", "a2 on n2"]
