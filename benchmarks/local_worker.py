@@ -62,7 +62,10 @@ class LocalWorker:
 
     def answer(self, query: Query) -> Answer:
         """Return the answer to a query."""
-        [send] = self._tell(query, ref="question")
+        sends = self._tell(query, ref="question")
+        while not sends:
+            sends = self._timed(lambda: self.worker.tick(self.now))
+        [send] = sends
         return decode_body(Answer, send.body)
 
     def settle(self, until: Callable[[], bool] = lambda: False) -> None:

@@ -4,8 +4,11 @@
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache, partial
+from heapq import merge
+from itertools import islice
+from operator import attrgetter
 from typing import Final
 
 from yunishard.common.messages.kinds import Resources
@@ -142,6 +145,59 @@ def build_application_view(
     """An application that was accepted, whether or not it has ended."""
     logs: dict[AskGroup, list[views.LogEntryView]] = {}
     asks, allocations = application.requests, application.allocations
+    return _build_application(
+        application,
+        partition,
+        [_ask(asks[key], logs, describe) for key in sorted(asks)] if asks else [],
+        [_allocation(allocations[key]) for key in sorted(allocations)] if allocations else [],
+    )
+
+
+_ASK_MARK: Final = views.AskView(allocation_key="", priority="")
+_ALLOCATION_MARK: Final = views.AllocationView(allocation_key="", priority="")
+
+PIECE_MAX: Final = 500
+"""Asks or allocations in one piece of an encoded application."""
+
+
+def encode_application(
+    application: Application, partition: str, describe: DescribeCause
+) -> Iterator[tuple[bytes, int]]:
+    """Yield the view of an application in pieces, and how many asks and allocations each piece costs. The asks and
+    allocations are those of the moment when the first piece is requested.
+    """
+    asks, allocations = list(application.requests.values()), list(application.allocations.values())
+    marks = [_ASK_MARK] if asks else [], [_ALLOCATION_MARK] if allocations else []
+    document = views.encode_view(_build_application(application, partition, *marks))
+    logs: dict[AskGroup, list[views.LogEntryView]] = {}
+    build_ask, build_allocation = partial(_ask, logs=logs, describe=describe), _allocation
+    for mark, found, build in ((_ASK_MARK, asks, build_ask), (_ALLOCATION_MARK, allocations, build_allocation)):
+        if found:
+            before, _, document = document.partition(views.encode_view(mark)[:-1])
+            yield before, 1
+            yield from _encode_items(found, build)
+    yield document[:-1], 1
+
+
+def _encode_items(found: list[Allocation], build: Callable[[Allocation], views.View]) -> Iterator[tuple[bytes, int]]:
+    """Yield views of asks or allocations in the order of their keys. Each piece is sorted by itself, as to sort all at
+    once may take a tenth of a second.
+    """
+    by_key = attrgetter("key")
+    pieces = [found[first : first + PIECE_MAX] for first in range(0, len(found), PIECE_MAX)]
+    for piece in pieces:
+        piece.sort(key=by_key)
+        yield b"", len(piece) // 8
+    in_order, is_first = merge(*pieces, key=by_key), True
+    while some := [build(one) for one in islice(in_order, PIECE_MAX)]:
+        encoded = views.encode_view(some)[1:-2]
+        yield (encoded if is_first else b"," + encoded), len(some)
+        is_first = False
+
+
+def _build_application(
+    application: Application, partition: str, asks: list[views.AskView], allocations: list[views.AllocationView]
+) -> views.ApplicationView:
     history: History = {} if application.finished_ns else application.history  # YuniKorn has none for ended ones
     return views.ApplicationView(
         application_id=application.application_id,
@@ -152,8 +208,8 @@ def build_application_view(
         queue_name=application.queue.path,
         submission_time=application.submitted_ns,
         finished_time=application.finished_ns,
-        requests=[_ask(asks[key], logs, describe) for key in sorted(asks)] if asks else [],
-        allocations=[_allocation(allocations[key]) for key in sorted(allocations)] if allocations else [],
+        requests=asks,
+        allocations=allocations,
         application_state=application.state,
         user=application.user.name,
         groups=list(application.user.groups),

@@ -6,6 +6,7 @@ time, as soon as an ask may be placed and the RM has acknowledged enough. Each s
 and the messages that follow from it are held until the step is durable (`OutboxBarrier` in `rm_channel.py`).
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Final
@@ -137,6 +138,10 @@ class Worker:
         self._push = EventPush()
         self._state_dumps = queries.StateDumpRequests()
         self._plans = PlanRequests()
+        self._large: deque[tuple[str, queries.LargeAnswer, Answer, float]] = deque()
+        """Answers that take several turns, one after the other: the `ref` of the query, its status and version, and the
+        processor seconds so far.
+        """
         self._uncollected = 0.0
         """Work since the garbage collector ran, as in COLLECT_AFTER."""
         self._paused = False
@@ -156,7 +161,7 @@ class Worker:
     def deadline(self) -> float:
         if self.fatal_error:
             return NEVER
-        if self.barrier.urgent:
+        if self.barrier.urgent or self._large:
             return 0.0
         partition = self.host.partition
         due = min(self._heartbeat_at, self._state_dumps.deadline)
@@ -247,6 +252,8 @@ class Worker:
         if self._heartbeat_at <= now:
             self._heartbeat_at = now + self._heartbeat_s
             free.append(self.host.channel.send_unnumbered(Heartbeat()))
+        if self._large:
+            free += self._continue_large_answer()
         partition = self.host.partition
         if partition is None or self.host.channel.suspended:
             return [*free, *self.barrier.hold_or_send([], now)]
@@ -472,7 +479,7 @@ class Worker:
             own = metrics.collect_worker_families(host, partition, self.cycles, self.barrier, now)
             return encode_families([*yunikorn, *own, *self.process_families()])
 
-        began_s = self.cpu_timer()
+        began_s, large = self.cpu_timer(), list[queries.LargeAnswer]()
         with gc_tuning.pause_collector():
             answer = queries.answer_query(
                 host,
@@ -482,9 +489,26 @@ class Worker:
                 stalls=self._find_stalls(),
                 report_health=self.report_health,
                 encode_metrics=encode_metrics,
+                large=large,
             )
-        answer = replace(answer, took_micro_seconds=round((self.cpu_timer() - began_s) * 1e6))
-        return [host.make_reply(answer, ref=ref)]
+        took_s = self.cpu_timer() - began_s
+        if large:
+            self._large.append((ref, large[0], answer, took_s))
+            return []
+        return [host.make_reply(replace(answer, took_micro_seconds=round(took_s * 1e6)), ref=ref)]
+
+    def _continue_large_answer(self) -> list[Outgoing]:
+        """Encode a part of the oldest large answer; return the message once it is complete. Its version is that of the
+        query: the answer may be newer, but no older answer has it.
+        """
+        ref, large, head, took_s = self._large.popleft()
+        began_s = self.cpu_timer()
+        is_complete = large.advance()
+        took_s += self.cpu_timer() - began_s
+        if not is_complete:
+            self._large.appendleft((ref, large, head, took_s))
+            return []
+        return [large.finish(self.host, ref, replace(head, took_micro_seconds=round(took_s * 1e6)))]
 
     def _make_answer(self, header: Header, status: int, reason: str) -> Outgoing:
         return self.host.make_reply(Answer(status=status, body=reason.encode(errors="replace")), ref=header.ref)

@@ -276,10 +276,10 @@ def test_a_question_that_ends_the_worker_is_answered_with_the_reason(
 ) -> None:
     answer = queries.answer_partition_query
 
-    def deadly(partition: Partition, rm: str, query: Query, *, journal_problem: str = "", poison: str = "") -> Answer:
+    def deadly(partition: Partition, rm: str, query: Query, large: list[queries.LargeAnswer] | None = None) -> Answer:
         if query.what == "nodes":
             raise WorkerKilled
-        return answer(partition, rm, query, journal_problem=journal_problem, poison=poison)
+        return answer(partition, rm, query, large)
 
     monkeypatch.setattr(queries, "answer_partition_query", deadly)
     [answered] = lives.take(arrives(BROKER, Query(what="nodes", name="default"), ref="1"))

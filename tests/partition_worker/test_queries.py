@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import apps, asks, nodes, released
-from tests.partition_worker.bench import NOW, Bench, ask
+from tests.partition_worker.bench import APP, NOW, Bench, ask
 from tests.trial import Trial
 from yunishard.common.messages.control_messages import Settings
 from yunishard.common.messages.query_messages import NOT_MODIFIED, TOO_LONG, Actor, Answer, Query
 from yunishard.common.messages.rm_messages import NodeInfo, NodeRequest
 from yunishard.common.messages.wire import decode_body
-from yunishard.partition_worker import queries
+from yunishard.partition_worker import queries, views
 from yunishard.partition_worker.engine.administration import NotDone
 from yunishard.partition_worker.partition_host import PartitionHost
 from yunishard.partition_worker.queries import select_page
@@ -365,3 +365,71 @@ def test_all_pages_together_are_the_list(keys: set[str], limit: int) -> None:
         some, after = select_page(entries, {"limit": str(limit), "after": after})
         found, more = found + some, bool(after)
     assert found == sorted(keys)
+
+
+# Large answers --------------------------------------------------------------------------------------------------------
+
+
+def large_bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """Two applications; one has seven allocations and eight pending asks in no order."""
+    monkeypatch.setattr(queries, "LARGE_MIN", 4)
+    monkeypatch.setattr(views, "PIECE_MAX", 3)
+    bench = Bench()
+    bench.tell(NodeRequest(nodes=[NodeInfo(node_id="n1", action=1, schedulable_resource={"vcore": 7})]))
+    bench.tell(APP)
+    bench.tell(apps("b root.batch"))
+    bench.tell(ask(*(f"k{number * 4 % 15:02}" for number in range(15))))
+    bench.schedule()
+    return bench
+
+
+@pytest.mark.parametrize(
+    ("what", "args"),
+    [
+        ("application", {"application": "a"}),
+        ("application", {"application": "b"}),
+        ("applications", {"state": "active"}),
+        ("queue-applications", {"queue": "root.batch"}),
+    ],
+)
+def test_a_large_answer_is_encoded_in_turns_and_is_the_same(
+    what: str, args: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = large_bench(monkeypatch)
+    query = Query(what=what, name="default", args=args)
+    assert bench.worker.partition is not None
+    whole = queries.answer_partition_query(bench.worker.partition, "rm-1", query)
+    sends, turns = bench.hear(query, ref="q"), 0
+    while not sends:
+        assert bench.worker.deadline == 0.0
+        sends, turns = bench.worker.tick(NOW), turns + 1
+    [found] = [decode_body(Answer, one.body) for one in sends]
+    assert (found.status, found.body) == (200, whole.body)
+    assert found.version
+    assert turns == (0 if args.get("application") == "b" else 5)
+    assert bench.worker.deadline > NOW
+
+
+def test_a_large_answer_has_the_asks_of_the_moment_when_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = large_bench(monkeypatch)
+    query = Query(what="application", name="default", args={"application": "a"})
+    assert bench.worker.partition is not None
+    before = queries.answer_partition_query(bench.worker.partition, "rm-1", query)
+    assert bench.hear(query, ref="q") == bench.worker.tick(NOW) == []
+    bench.tell(released("a k00", "a k14"))
+    bench.tell(ask("later"))
+    sends = bench.schedule()
+    [found] = [decode_body(Answer, one.body) for one in sends if one.header.ref == "q"]
+    keys = [sorted(one["allocationKey"] for one in json.loads(body)["requests"]) for body in (found.body, before.body)]
+    assert keys[0] == keys[1]
+    assert len(keys[0]) == 8
+
+
+def test_an_answer_that_becomes_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = large_bench(monkeypatch)
+    monkeypatch.setattr(queries, "ANSWER_BYTES_MAX", 1000)
+    bench.hear(Query(what="application", name="default", args={"application": "a"}), ref="q")
+    [sent] = bench.schedule()
+    found = decode_body(Answer, sent.body)
+    assert (found.status, found.version) == (503, "")
+    assert b"at most 1000 can be sent" in found.body
