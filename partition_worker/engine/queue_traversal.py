@@ -359,10 +359,10 @@ class Attempt:
         if group.kind.standing is Standing.RESERVED:
             return None
         nodes = self.state.nodes
-        node = nodes.required_node(group.shape)
-        if node is None:
+        node, obstacle = nodes.get(group.shape.required_node), nodes.find_obstacle(group.shape)
+        if node is None or obstacle is not None:
             self._wait(group)
-            return wait_causes.find_required_node_cause(nodes, group.shape)
+            return wait_causes.find_required_node_cause(nodes, group.shape, obstacle or Reason.REQUIRED_NODE_MISSING)
         fits = node.has_room(group.shape.amounts) and nodes.is_accepted(group.shape, node)
         if fits and not any(one.for_required_node for one in node.reservations.values()):
             return Allocate(self.application, group.head, node)

@@ -80,21 +80,13 @@ def compare_with_queue(queue: Queue, kind: str, value: int, search: str = "") ->
     return WaitCause(code, queue.path, "", "", "", kind, used, maximum, value, search)
 
 
-def find_required_node_cause(nodes: Nodes, shape: AskShape) -> WaitCause | None:
-    """Return why the node that an ask requires can neither take it nor be reserved for it; None if it can. As
-    `Nodes.required_node`, but nothing is cached.
-    """
+def find_required_node_cause(nodes: Nodes, shape: AskShape, code: Reason) -> WaitCause:
+    """Return why the node that an ask requires can neither take it nor be reserved for it (`Nodes.find_obstacle`)."""
     name = shape.required_node
     node = nodes.get(name)
-    if node is None:
-        return WaitCause(Reason.REQUIRED_NODE_MISSING, node=name)
-    for cause in compare_with_size(node, shape.amounts):
-        return cause
-    if nodes.predicates.is_refused(shape, node):
-        return WaitCause(Reason.REQUIRED_NODE_REFUSES, node=name)
-    if any(one.after_preemption and not one.for_required_node for one in node.reservations.values()):
-        return WaitCause(Reason.REQUIRED_NODE_KEPT, node=name)
-    return None
+    if code is Reason.REQUIRED_NODE_TOO_SMALL and node is not None:
+        return compare_with_size(node, shape.amounts)[0]
+    return WaitCause(code, node=name)
 
 
 def compare_with_size(node: Node, amounts: Amounts) -> list[WaitCause]:

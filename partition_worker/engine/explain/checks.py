@@ -29,7 +29,6 @@ from yunishard.partition_worker.engine.wait_causes import (
     count_in_queue,
     find_limit_cause,
     find_queue_cause,
-    find_required_node_cause,
 )
 
 
@@ -190,9 +189,9 @@ def _find_node_reason(state: PartitionState, application: Application, group: As
         if any(one.is_leaving for one in node.allocations.values()) and head.preemption_triggered:
             return Reason.VICTIMS_LEAVING
         return Reason.REQUIRED_NODE_FULL if shape.required_node else Reason.RESERVED_NODE_FULL
-    cause = find_required_node_cause(nodes, shape) if shape.required_node else None
-    if cause is not None:
-        return cause.code
+    obstacle = nodes.find_obstacle(shape, explains=True) if shape.required_node else None
+    if obstacle is not None:
+        return obstacle
     verdicts = nodes.predicates.verdicts
     asked = "" if shape.constraint is None else shape.constraint.asked
     if asked in verdicts.deferred or asked in verdicts.deferred_wide:

@@ -22,6 +22,7 @@ from yunishard.common.text_formats import format_count
 from yunishard.common.units import format_amount, format_resources, format_seconds, list_kinds
 from yunishard.partition_worker.engine.allocation import Allocation, AskGroup, Standing
 from yunishard.partition_worker.engine.application import ENDED, Application
+from yunishard.partition_worker.engine.attempt_log import QUEUES_FULL
 from yunishard.partition_worker.engine.explain.causes import count_amount
 from yunishard.partition_worker.engine.explain.checks import (
     check_application,
@@ -227,13 +228,13 @@ def _find_outlook(
     no victims could help: without a guarantee on its path, or without a node that would have room.
     """
     failed = {one.code for one in checks if not one.passed}
-    to_queue = {Reason.QUEUE_MAXIMUM, Reason.CLUSTER_FULL, Reason.QUEUE_ROOM_KEPT}
-    if not failed or not failed <= to_queue | {Reason.NO_NODE_FITS, Reason.RESERVED_NODE_FULL}:
+    to_queue = failed.intersection(QUEUES_FULL)
+    if not failed or not failed - to_queue <= {Reason.NO_NODE_FITS, Reason.RESERVED_NODE_FULL}:
         return None
     might_fit = survey is None or bool(survey.counts[Reason.NODE_FULL] or survey.counts[Reason.NODE_RESERVED])
     if (Reason.NO_NODE_FITS in failed and not might_fit) or not may_ever_help(application.queue):
         return None
-    return check_preemption(state, application, group, now, nodes_tried=not failed & to_queue)
+    return check_preemption(state, application, group, now, nodes_tried=not to_queue)
 
 
 # Gangs ----------------------------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ from yunishard.partition_worker.engine.preemption.victim_choice import plan_requ
 from yunishard.partition_worker.engine.queues.queue import Queue
 from yunishard.partition_worker.engine.reservations import end_of
 from yunishard.partition_worker.engine.state import PartitionState
-from yunishard.partition_worker.engine.wait_causes import compare_with_size, find_required_node_cause
+from yunishard.partition_worker.engine.wait_causes import compare_with_size
 
 NODES_MAX: Final = 20_000
 """Nodes that one explanation examines, about 60 ms; of more nodes the first ones count, and the check states it."""
@@ -328,19 +328,18 @@ def _count_phrase(number: int, phrase: str) -> str:
 def check_required_node(state: PartitionState, ask: Allocation, now: float) -> Iterator[CheckView]:
     """Yield the checks of an ask that requires a node."""
     shape, name = ask.shape, ask.shape.required_node
-    cause = find_required_node_cause(state.nodes, shape)
-    node = state.nodes.get(name)
+    node, obstacle = state.nodes.get(name), state.nodes.find_obstacle(shape, explains=True)
     if node is None:
         yield view_check(WaitCause(Reason.REQUIRED_NODE_MISSING, node=name))
         return
-    if cause is not None and cause.code is Reason.REQUIRED_NODE_TOO_SMALL:
+    if obstacle is Reason.REQUIRED_NODE_TOO_SMALL:
         for one in compare_with_size(node, shape.amounts):
             yield replace(view_check(one), used=one.maximum - node.available.get(one.resource, 0))
         return
-    if cause is not None and cause.code is Reason.REQUIRED_NODE_KEPT and not ask.reserved:
-        yield view_check(cause)
+    if obstacle is Reason.REQUIRED_NODE_KEPT and not ask.reserved:
+        yield view_check(WaitCause(obstacle, node=name))
         return
-    is_refused = cause is not None and cause.code is Reason.REQUIRED_NODE_REFUSES
+    is_refused = obstacle is Reason.REQUIRED_NODE_REFUSES
     lacks, verdict = find_lacks(shape, node), judge_predicates(state, shape, node)
     refusals: list[CheckView] = []
     if verdict.code is not Reason.NODE_FITS:

@@ -16,7 +16,7 @@ from yunishard.common.text_formats import format_count
 from yunishard.common.units import format_resources
 from yunishard.partition_worker.engine.allocation import AskGroup, Standing
 from yunishard.partition_worker.engine.application import Application
-from yunishard.partition_worker.engine.explain.checks import find_account, find_reason
+from yunishard.partition_worker.engine.explain.checks import find_reason
 from yunishard.partition_worker.engine.queues.fair_share import queue_key, share
 from yunishard.partition_worker.engine.queues.queue import Queue
 from yunishard.partition_worker.engine.ready_queues import application_key
@@ -120,7 +120,7 @@ def _compare_applications(state: PartitionState, other: Application, application
         text += ", and uses less"
     else:
         text += ", and was submitted before"
-    reason = find_reason(state, other, other.asks.first_group, now, find_account(state, other))
+    reason = find_reason(state, other, other.asks.first_group, now)
     meaning = MEANINGS[reason]
     return f"{text}; it also waits: {meaning[0].lower()}{meaning[1:].rstrip('.')}"
 

@@ -22,6 +22,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from yunishard.common.messages.kinds import Resources
+from yunishard.common.messages.reasons import Reason
 from yunishard.common.node_sort_policies import NODE_SORT_POLICIES, PACK, parse_node_choice
 from yunishard.common.resources import drop_zeros, minus, plus
 from yunishard.partition_worker.engine.allocation import Allocation, Amounts, AskShape
@@ -278,13 +279,23 @@ class Nodes:
         the demands of the ask, is not reserved for an ask whose victims leave it, and the RM did not just fail to start
         the ask there.
         """
+        return self._by_id[shape.required_node] if self.find_obstacle(shape) is None else None
+
+    def find_obstacle(self, shape: AskShape, *, explains: bool = False) -> Reason | None:
+        """Return why the node that an ask requires neither is nor may be reserved for it; None if it is or may be. An
+        explanation caches no result of predicates.
+        """
         node = self._by_id.get(shape.required_node)
-        if node is None or not node.is_large_enough(shape.amounts):
-            return None
-        if (shape.constraint is not None or node.guarded) and self.predicates.refuses_reservation(shape, node):
-            return None
+        if node is None:
+            return Reason.REQUIRED_NODE_MISSING
+        if not node.is_large_enough(shape.amounts):
+            return Reason.REQUIRED_NODE_TOO_SMALL
+        if shape.constraint is not None or node.guarded:
+            refuses = self.predicates.is_refused if explains else self.predicates.refuses_reservation
+            if refuses(shape, node):
+                return Reason.REQUIRED_NODE_REFUSES
         is_kept = any(one.after_preemption and not one.for_required_node for one in node.reservations.values())
-        return None if is_kept else node
+        return Reason.REQUIRED_NODE_KEPT if is_kept else None
 
     def may_reserve(self, shape: AskShape) -> bool:
         """Whether any node might be reserved for such an ask."""
