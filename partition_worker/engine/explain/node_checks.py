@@ -345,7 +345,7 @@ def check_required_node(state: PartitionState, ask: Allocation, now: float) -> I
     if verdict.code is not Reason.NODE_FITS:
         text = f"it requires the node {name}, which refuses it: {verdict.text}"
         refusals = [view_check(WaitCause(Reason.REQUIRED_NODE_REFUSES, node=name), text)]
-    if is_refused and not ask.reserved:  # an attempt does not look at its room then
+    if is_refused:  # an attempt does not look at its room then
         yield from refusals
         refusals = []
     if lacks and not ask.preemption_triggered and not is_refused:

@@ -481,6 +481,10 @@ def test_nobody_can_make_room_for_a_daemon() -> None:
             "no preemption victim found"
         )
     ]
+    trial.does(nodes("n1 memory=51", action=NODE_UPDATE))
+    assert told_of(trial, "REQUEST") == []
+    trial.waits(UNSCHEDULABLE_TOLD_EVERY_S).does(nodes("n1 memory=52", action=NODE_UPDATE))
+    assert len(told_of(trial, "REQUEST d1")) == 1
 
 
 def test_a_victim_is_told_for_whom_it_goes() -> None:

@@ -8,6 +8,7 @@ from yunishard.common.messages.reasons import Reason
 from yunishard.partition_worker.engine.attempt_log import WaitCause, find_latest, log_attempt
 from yunishard.partition_worker.engine.explain import checks, explanations
 from yunishard.partition_worker.engine.explain.causes import describe_cause
+from yunishard.partition_worker.engine.wait_causes import find_queue_cause
 
 
 def log(trial: Trial, application_id: str = "app-1") -> dict[str, str]:
@@ -117,6 +118,15 @@ def test_a_queue_that_keeps_its_room_is_named_before_a_full_cluster() -> None:
     application = one.app("app-1")
     assert checks.find_reason(one.partition, application, application.asks.first_group, one.now) == "queue-room-kept"
     assert list(explained(one))[:2] == ["queue-room-kept", "cluster-full"]
+    kept = find_queue_cause(one.queue("root.a"), application.asks.first_group.shape.amounts, "no victim")
+    assert kept == WaitCause(Reason.QUEUE_ROOM_KEPT, "root.a", search="no victim")
+
+
+@pytest.mark.tampers
+def test_room_that_a_queue_keeps_of_another_type_does_not_matter() -> None:
+    one = Trial("root.a max=memory:16").does(nodes("n1 memory=16 gpu=9"), apps("app-1 root.a"))
+    one.does(asks("app-1 a1 memory=15", "app-1 a2 memory=2")).queue("root.a").add_kept({"gpu": 5})
+    assert list(explained(one))[:2] == ["queue-maximum", "cluster-full"]
 
 
 def test_every_cause_has_a_text_of_its_own() -> None:

@@ -1,4 +1,5 @@
 import doctest
+from dataclasses import replace
 
 import pytest
 
@@ -7,7 +8,7 @@ from tests.builders import released as releases
 from tests.trial import Trial
 from yunishard.common.messages.reasons import Reason
 from yunishard.common.rest.explain import CheckView, ExplanationView
-from yunishard.partition_worker.engine.explain import checks, remedies
+from yunishard.partition_worker.engine.explain import causes, remedies
 from yunishard.partition_worker.engine.explain.explanations import (
     explain_application,
     explain_ask,
@@ -35,7 +36,7 @@ def failed(found: ExplanationView) -> list[str]:
 
 
 def test_the_examples_hold() -> None:
-    assert doctest.testmod(checks).failed == 0
+    assert doctest.testmod(causes).failed == 0
     assert doctest.testmod(remedies).failed == 0
 
 
@@ -313,6 +314,25 @@ def test_a_back_off_with_the_time_left() -> None:
     assert "1 ask of the application fitted no node, so it is skipped for 29 s" in found.summary
     assert found.remedies == []  # the ask before it would make the application back off again
     assert why(trial, "a3").remedies[0].text.startswith("wait 29 s, and enlarge node n1")
+
+
+@pytest.mark.tampers
+def test_an_ask_with_a_reservation_waits_for_no_back_off_and_no_turn() -> None:
+    trial = reserving()
+    application = trial.app("app-2")
+    application.back_off_until = trial.now + 9
+    application.queue.policies = replace(application.queue.policies, application_sort="stateaware")
+    trial.partition.readiness.turns.leaves.clear()
+    assert why(trial, "b1").stopped_by == "cluster-full"
+    assert not {"back-off", "state-aware-turn"} & {one.code for one in why(trial, "b1").checks}
+
+
+def test_an_application_with_a_placeholder_counts_already() -> None:
+    trial = Trial("root.a maxapps=1").does(TEN, apps("app-1 root.a"))
+    trial.does(asks("app-1 p1 memory=5 placeholder group=g", "app-1 p2 memory=50 placeholder group=g"))
+    check = next(one for one in why(trial, "p2").checks if one.code == "queue-application-limit")
+    assert (check.passed, check.asked, check.shortfall) == (True, 0, 0)
+    assert check.text.endswith("1 is running, and this one counts already")
 
 
 def test_a_back_off_continues_in_a_queue_without() -> None:
