@@ -4,15 +4,16 @@ An `Auditor` checks the partition in small slices: a round looks at every applic
 at the partition as a whole, each against its own parts between two steps. Objects added during a round are checked in
 the next one. Tests check everything after each step, and the indexes as well (`tests/invariants.py`).
 
-A slice has SLICE_ITEMS items, every SLICE_EVERY_S; that is less than 1 % of the time (`benchmarks/auditor.py`). One
-object is always checked in one piece. Rounds start `every_s` apart, if anything has changed. The health of a partition
-are the nine checks of YuniKorn and the drifted sums. Drift is a defect of the scheduler: it is logged and recorded as
-an event; nothing is repaired.
+A slice has SLICE_ITEMS items, every SLICE_EVERY_S; that is less than 1 % of the time (`benchmarks/auditor.py`). An
+object is checked in one piece, unless it has more than PORTION parts: then it takes several slices, and is left to the
+next round if the partition changes in between. Rounds start `every_s` apart, if anything has changed. The health of a
+partition are the nine checks of YuniKorn and the drifted sums. Drift is a defect of the scheduler: it is logged and
+recorded as an event; nothing is repaired.
 """
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from yunishard.common.messages import event_codes
 from yunishard.common.messages.kinds import Resources
@@ -25,6 +26,8 @@ from yunishard.partition_worker.engine.nodes.node_index import Node
 from yunishard.partition_worker.engine.queues.queue import Queue
 from yunishard.partition_worker.engine.state import PartitionState
 from yunishard.partition_worker.engine.user_limits import Tracker
+
+_T = TypeVar("_T")
 
 LISTED_MAX: Final = 100
 """Items listed for one check."""
@@ -63,6 +66,9 @@ def _describe(allocation: Allocation) -> str:
 SLICE_EVERY_S: Final = 0.1
 SLICE_ITEMS: Final = 500
 """Asks, allocations, applications and queues checked in one slice; at least one object."""
+
+PORTION: Final = 5_000
+"""Parts of one object that one slice adds up, in about 5 ms."""
 
 LOGGED_MAX: Final = 20
 """Drifts that are logged in one round; all are counted."""
@@ -133,30 +139,28 @@ def check_objects(state: PartitionState, health: WorkerHealth) -> Iterator[Check
     """Check every object that exists when its kind is listed and still exists at its turn."""
     for name, application in tuple(state.applications.items()):
         if state.applications.get(name) is application:
-            orphans = (one for one in application.allocations.values() if not is_on_node(state, one))
-            _append(health.orphans_of_applications, map(_describe, orphans))
             items = 1 + len(application.requests) + len(application.allocations)
-            yield _compare(event_codes.APP, "application", name, items, _sum_application(application))
+            sums = _sum_application(state, health, application)
+            yield from _compare(state, (event_codes.APP, "application", name), items, sums)
     for node in tuple(state.nodes):
         if state.nodes.get(node.node_id) is node:
             _collect_node_health(health, state, node)
             items = 1 + len(node.allocations) + len(node.foreign)
-            yield _compare(event_codes.NODE, "node", node.node_id, items, _sum_node(node))
+            yield from _compare(state, (event_codes.NODE, "node", node.node_id), items, _sum_node(node))
     for queue in state.tree:
         if state.tree.find(queue.path) is queue:
             items = 1 + len(queue.children) + len(queue.applications)
-            yield _compare(event_codes.QUEUE, "queue", queue.path, items, _sum_queue(state, queue))
+            yield from _compare(state, (event_codes.QUEUE, "queue", queue.path), items, _sum_queue(state, queue))
     for what, trackers in (("user", state.usage.users), ("group", state.usage.groups)):
         for tracker in tuple(trackers.by_name.values()):
             if trackers.by_name.get(tracker.name) is tracker:
                 items = len(tracker.levels) + len(tracker.accounts)
-                yield _compare(event_codes.USERGROUP, what, tracker.name, items, _sum_tracker(tracker))
+                yield from _compare(state, (event_codes.USERGROUP, what, tracker.name), items, _sum_tracker(tracker))
     nodes, root = state.nodes, state.tree.root
     health.negative = sum(_has_negative(amount) for amount in (root.allocated, nodes.total))
-    health.inconsistent = not equal(nodes.total, total_of(node.capacity for node in nodes))
     health.nodes, health.reservations = len(nodes), len(state.reservation_index.by_rank)
     items = len(state.applications) + len(state.nodes)
-    yield _compare(event_codes.QUEUE, "partition", state.tree.root.path, items, _sum_partition(state))
+    yield from _compare(state, (event_codes.QUEUE, "partition", root.path), items, _sum_partition(state, health))
 
 
 def _collect_node_health(health: WorkerHealth, state: PartitionState, node: Node) -> None:
@@ -172,68 +176,122 @@ Sum = tuple[str, Resources | int, Resources | int]
 """The name of a sum, the sum of its parts, and its value in the state."""
 
 
-def _compare(kind: int, what: str, name: str, items: int, sums: Iterable[Sum]) -> Checked:
-    drift = []
-    for of, expected, found in sums:
-        if isinstance(expected, dict) and isinstance(found, dict):
-            is_right = equal(expected, found)
-        else:
-            is_right = expected == found
-        if not is_right:
-            drift.append(f"{what} {name}, {of}: {found} where the sum is {expected}")
-    return Checked(kind, name, items, drift)
+def _compare(
+    state: PartitionState, what: tuple[int, str, str], items: int, sums: Iterable[Sum | int]
+) -> Iterator[Checked]:
+    """Compare the sums of an object, with the type of its events, its kind and its name. Between the sums, there may be
+    numbers of parts that were added up: after PORTION of them the slice may end.
+    """
+    kind, _, name = what
+    drift: list[str] = []
+    step = state.step_number
+    for found in sums:
+        if not isinstance(found, int):
+            drift += _describe_drift(what, found)
+        elif found >= PORTION:
+            items -= found
+            yield Checked(kind, name, found, [])
+            if state.step_number != step:
+                return
+    yield Checked(kind, name, items, drift)
 
 
-def _sum_application(application: Application) -> Iterator[Sum]:
-    allocations = application.allocations.values()
-    placeholders = [one.resources for one in allocations if one.placeholder]
-    yield "pending", total_of(one.resources for one in application.requests.values()), application.pending
-    yield "allocated", total_of(one.resources for one in allocations if not one.placeholder), application.allocated
-    yield "allocated to placeholders", total_of(placeholders), application.allocated_placeholder
+def _describe_drift(what: tuple[int, str, str], compared: Sum) -> list[str]:
+    of, expected, found = compared
+    if isinstance(expected, dict) and isinstance(found, dict) and equal(expected, found):
+        return []
+    return [] if expected == found else [f"{what[1]} {what[2]}, {of}: {found} where the sum is {expected}"]
 
 
-def _sum_node(node: Node) -> Iterator[Sum]:
+def _split(parts: Iterable[_T]) -> Iterator[list[_T]]:
+    every = list(parts)
+    return (every[first : first + PORTION] for first in range(0, len(every), PORTION))
+
+
+def _sum_application(state: PartitionState, health: WorkerHealth, application: Application) -> Iterator[Sum | int]:
+    pending: Resources = {}
+    allocated: tuple[Resources, Resources] = {}, {}
+    for asks in _split(application.requests.values()):
+        for one in asks:
+            add_to(pending, one.resources)
+        yield len(asks)
+    for allocations in _split(application.allocations.values()):
+        _append(health.orphans_of_applications, (_describe(one) for one in allocations if not is_on_node(state, one)))
+        for one in allocations:
+            add_to(allocated[one.placeholder], one.resources)
+        yield len(allocations)
+    yield "pending", pending, application.pending
+    yield "allocated", allocated[False], application.allocated
+    yield "allocated to placeholders", allocated[True], application.allocated_placeholder
+
+
+def _sum_node(node: Node) -> Iterator[Sum | int]:
     yield "allocated", total_of(one.resources for one in node.allocations.values()), node.allocated
     yield "occupied", total_of(one.resources for one in node.foreign.values()), node.occupied
     yield "available", minus(minus(node.capacity, node.allocated), node.occupied), node.available
 
 
-def _sum_queue(state: PartitionState, queue: Queue) -> Iterator[Sum]:
+def _sum_queue(state: PartitionState, queue: Queue) -> Iterator[Sum | int]:
     """The parts are its children and applications."""
-    children, applications = queue.children.values(), [state.applications[name] for name in queue.applications]
-    preempting = [child.preempting for child in children]
-    kept = [child.kept for child in children]
-    for one in applications:
-        preempting += [allocation.resources for allocation in one.allocations.values() if allocation.is_leaving]
-        kept += [reservation.keeps for reservation in one.reservations.values()]
-    charged = [*(child.allocated for child in children), *(one.charged for one in applications)]
-    yield "allocated", total_of(charged), queue.allocated
-    pending = [*(child.pending for child in children), *(one.pending for one in applications)]
-    yield "pending", total_of(pending), queue.pending
-    yield "preempting", total_of(preempting), queue.preempting
+    children = queue.children.values()
+    allocated, pending = total_of(one.allocated for one in children), total_of(one.pending for one in children)
+    preempting, kept = total_of(one.preempting for one in children), total_of(one.kept for one in children)
+    running, parts = sum(child.running for child in children), 0
+    for application in [state.applications[name] for name in queue.applications]:
+        add_to(allocated, application.charged)
+        add_to(pending, application.pending)
+        running += application.state in ACTIVE
+        for reservation in application.reservations.values():
+            add_to(kept, reservation.keeps)
+        for allocations in _split(application.allocations.values()):
+            for one in allocations:
+                if one.is_leaving:
+                    add_to(preempting, one.resources)
+            parts += len(allocations)
+            if parts >= PORTION:
+                yield parts
+                parts = 0
+        parts += 1
+    yield parts
+    yield "allocated", allocated, queue.allocated
+    yield "pending", pending, queue.pending
+    yield "preempting", preempting, queue.preempting
     if queue.parent is not None:
-        yield "kept", total_of(kept), queue.kept
-    running = sum(child.running for child in children) + sum(one.state in ACTIVE for one in applications)
+        yield "kept", kept, queue.kept
     yield "running applications", running, queue.running
 
 
-def _sum_tracker(tracker: Tracker) -> Iterator[Sum]:
+def _sum_tracker(tracker: Tracker) -> Iterator[Sum | int]:
     """The parts are the applications that are charged to the user or group."""
     used: dict[str, Resources] = {path: {} for path in tracker.levels}
-    for account in tracker.accounts.values():
-        for queue in account.application.queue.ancestry():
-            add_to(used.setdefault(queue.path, {}), account.application.charged)
+    for accounts in _split(tracker.accounts.values()):
+        for account in accounts:
+            for queue in account.application.queue.ancestry():
+                add_to(used.setdefault(queue.path, {}), account.application.charged)
+        yield len(accounts)
     for path, expected in used.items():
         level = tracker.levels.get(path)
         yield f"used in {path}", expected, {} if level is None else level.used
 
 
-def _sum_partition(state: PartitionState) -> Iterator[Sum]:
-    applications, nodes = state.applications.values(), state.nodes
-    owned = sum(len(one.requests) + len(one.allocations) + len(one.swapping) for one in applications)
+def _sum_partition(state: PartitionState, health: WorkerHealth) -> Iterator[Sum | int]:
+    nodes, capacity = state.nodes, Resources()
+    owned = running = reserved = foreign = 0
+    for applications in _split(state.applications.values()):
+        for one in applications:
+            owned += len(one.requests) + len(one.allocations) + len(one.swapping)
+            running += len(one.allocations)
+            reserved += len(one.reservations)
+        yield len(applications)
+    for some in _split(nodes):
+        for node in some:
+            foreign += len(node.foreign)
+            add_to(capacity, node.capacity)
+        yield len(some)
+    health.inconsistent = not equal(nodes.total, capacity)
     yield "asks and allocations", owned, len(state.allocations)
-    yield "running allocations", sum(len(one.allocations) for one in applications), state.running_allocations
-    yield "reservations", sum(len(one.reservations) for one in applications), len(state.reservation_index.by_rank)
-    yield "foreign allocations", sum(len(node.foreign) for node in nodes), len(state.foreign)
-    yield "capacity", total_of(node.capacity for node in nodes), nodes.total
+    yield "running allocations", running, state.running_allocations
+    yield "reservations", reserved, len(state.reservation_index.by_rank)
+    yield "foreign allocations", foreign, len(state.foreign)
+    yield "capacity", capacity, nodes.total
     yield "maximum", nodes.total, state.tree.root.maximum or {}

@@ -234,3 +234,23 @@ def test_no_more_is_listed_than_the_bound_allows() -> None:
     one.does(asks(*(f"app-1 b{number} memory=1" for number in range(LISTED_MAX + 1))))
     one.app("app-1").allocations.clear()
     assert len(found(one).orphans_on_nodes) == LISTED_MAX
+
+
+def test_an_object_with_many_parts_takes_several_slices_and_is_left_out_if_the_partition_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(auditor, "PORTION", 3)
+    monkeypatch.setattr(auditor, "SLICE_ITEMS", 3)
+    one = Trial().does(nodes("n1 memory=4"), apps("app-1 root.a"))
+    one.does(asks(*(f"app-1 a{number} memory=1" for number in range(8))))
+    one.app("app-1").pending["memory"] += 1
+    drift = []
+    for changes in (False, True):
+        checked = check_objects(one.partition, WorkerHealth())
+        found = [next(checked)]
+        one.partition.step_number += changes
+        found += [part for part in checked if part.name == "app-1"]
+        drift.append((len(found), [text for part in found for text in part.drift]))
+    whole = "application app-1, pending: {'memory': 5} where the sum is {'memory': 4}"
+    assert drift == [(3, [whole]), (1, [])]
+    one.app("app-1").pending["memory"] -= 1
