@@ -14,6 +14,8 @@ from yunishard.partition_worker.engine.application import ENDED, LINGER_S, Appli
 from yunishard.partition_worker.engine.auditor import check_objects, has_owner, is_on_node
 from yunishard.partition_worker.engine.ledger import may_swap
 from yunishard.partition_worker.engine.nodes.node_index import Node, Reservation
+from yunishard.partition_worker.engine.outstanding_asks import count_reported
+from yunishard.partition_worker.engine.partition import Partition
 from yunishard.partition_worker.engine.queues.queue import NOTHING_PENDING, Queue
 from yunishard.partition_worker.engine.state import PartitionState
 from yunishard.partition_worker.engine.user_limits import Tracker
@@ -35,6 +37,7 @@ def find_violations(state: PartitionState) -> list[str]:
         *(problem for application in state.applications.values() for problem in _check_application(state, application)),
         *(problem for node in state.nodes for problem in _check_node(state, node)),
         *(problem for queue in state.tree for problem in _check_queue(state, queue)),
+        *_check_reported_asks(state),
         *(
             problem
             for user in state.usage.users.by_name.values()
@@ -180,6 +183,21 @@ def _check_queue(state: PartitionState, queue: Queue) -> Iterator[str]:
         queue.parent is not None and queue.parent.children.get(queue.name) is not queue
     ):
         yield f"queue {queue.path} is not at the place of its path"
+
+
+def _check_reported_asks(state: PartitionState) -> Iterator[str]:
+    """The counts of reported asks, but for applications of which asks changed since the last report."""
+    if not isinstance(state, Partition) or state.readiness.reset_leaves:
+        return
+    outstanding, changed = state.outstanding, state.readiness.changed_asks
+    alive = {one.rank: one for one in state.applications.values()}
+    for rank in {**outstanding._counted, **outstanding._unreported, **alive}.keys() - changed.keys():
+        one = alive.get(rank)
+        counted, is_unreported = (
+            (None, False) if one is None else (count_reported(state, one), one.asks.told < len(one.requests))
+        )
+        if outstanding._counted.get(rank) != counted or (rank in outstanding._unreported) != is_unreported:
+            yield f"the reported asks of application {rank} are counted as {outstanding._counted.get(rank)}"
 
 
 def _check_account(state: PartitionState, application: Application) -> Iterator[str]:

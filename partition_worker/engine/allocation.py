@@ -286,7 +286,11 @@ class SortedAsks:
 
     def __iter__(self) -> Iterator[Allocation]:
         """Asks in order; they must not change during iteration."""
-        return map(self._asks.__getitem__, range(self._first, len(self._asks)))
+        return self.iterate_from(0)
+
+    def iterate_from(self, index: int) -> Iterator[Allocation]:
+        """Return an iterator over the asks without so many first ones, at the same conditions."""
+        return map(self._asks.__getitem__, range(self._first + index, len(self._asks)))
 
     def __len__(self) -> int:
         return len(self._asks) - self._first

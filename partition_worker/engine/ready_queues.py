@@ -74,6 +74,12 @@ class Readiness:
         self.turns = StateAwareTurns()
         self.touched: dict[int, Queue] = {}
         self.touched_applications: dict[int, Application] = {}
+        self.changed_asks: dict[int, Application] = {}
+        """By rank, applications of which asks may have changed since the last report of outstanding asks."""
+        self.reported_asks: dict[int, Application] = {}
+        """By rank, those that reports consider (`outstanding_asks.py`); if they are gone, they are among those with
+        changed asks.
+        """
         self.reset_leaves: dict[int, tuple[Queue, list[str]]] = {}
         """By rank: leaves that are sorted again, and their applications without a place, the next one at the end."""
         self.unschedulable: dict[int, UnschedulableAsks] = {}
@@ -117,6 +123,7 @@ class Readiness:
         """Mark that the sort key or the asks of this application may have changed."""
         if self.cut:
             self.cut.pop(application.rank, None)
+        self.changed_asks[application.rank] = application
         if application.rank not in self.touched_applications:
             self.touched_applications[application.rank] = application
             self.touch(application.queue)
@@ -196,6 +203,9 @@ class Readiness:
         self.ready[application.queue.rank].drop(application)
         self.touched_applications.pop(application.rank, None)
         self.cut.pop(application.rank, None)
+        self.changed_asks.pop(application.rank, None)
+        if application.rank in self.reported_asks:
+            self.changed_asks[application.rank] = application
         for other in self.turns.remove(application):
             self.touch_application(other)
         self._unpark(application)
@@ -263,7 +273,9 @@ class Readiness:
                     return False
                 for name in names[-count:]:
                     if name in leaf.applications:
-                        self._update_application(self._applications[name])
+                        application = self._applications[name]
+                        self.changed_asks[application.rank] = application
+                        self._update_application(application)
                 del names[-count:]
             del self.reset_leaves[leaf.rank]
         return True
@@ -294,6 +306,7 @@ class Readiness:
         of its asks is still the same.
         """
         leaf = application.queue
+        self.changed_asks[application.rank] = application
         if leaf.policies.application_sort != "fifo" or not application.requests:
             self._update_application(application)
         elif self.unschedulable and leaf.rank in self.unschedulable:

@@ -1,5 +1,7 @@
 """Asks that only a larger cluster would help, and when the RM is told of them (spec 4.10)."""
 
+from itertools import pairwise
+
 import pytest
 
 from tests.builders import apps, asks, nodes, released
@@ -7,6 +9,10 @@ from tests.trial import Trial
 from yunishard.common.messages.rm_messages import SCHEDULING_FAILED, UpdateContainerSchedulingState
 from yunishard.common.messages.wire import NEVER
 from yunishard.partition_worker.engine import outstanding_asks
+from yunishard.partition_worker.engine.allocation import Allocation
+from yunishard.partition_worker.engine.application import Application
+from yunishard.partition_worker.engine.outstanding_asks import OutstandingAsks
+from yunishard.partition_worker.engine.state import PartitionState
 
 
 def trial(queues: str = "root.a", *, memory: int = 10) -> Trial:
@@ -199,3 +205,57 @@ def test_of_an_application_with_too_many_kinds_of_asks_the_first_are_looked_at(
     monkeypatch.setattr(outstanding_asks, "GROUPS_MAX", 2)
     one = trial().does(asks(*(f"app-1 a{size} memory={size}" for size in range(1, 5))))
     assert one.waits(1).scale_ups() == ["a1", "a2"]
+
+
+def test_a_report_counts_only_applications_with_changed_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = trial().takes(apps(*(f"many-{number} root.a" for number in range(30))))
+    one.does(asks(*(f"many-{number} m{number} memory=4" for number in range(30)))).waits(9)
+    counted: list[str] = []
+    count = OutstandingAsks.count
+
+    def noted(outstanding: OutstandingAsks, state: PartitionState, application: Application) -> None:
+        counted.append(application.application_id)
+        count(outstanding, state, application)
+
+    monkeypatch.setattr(OutstandingAsks, "count", noted)
+    one.does(asks("app-1 a1 memory=4")).waits(2)
+    assert one.scale_ups()[-1] == "a1"
+    assert set(counted) == {"app-1"}
+
+
+def test_the_unreported_asks_of_a_group_are_found_without_a_look_at_the_reported_ones() -> None:
+    one = trial().does(asks(*(f"app-1 a{number} memory=4" for number in range(30)))).waits(2)
+    one.takes(asks("app-1 b memory=4", "app-1 c memory=4"))
+    group, read = one.app("app-1").asks.first_group, list[str]()
+    every = group.asks._asks
+
+    class Noted(list[Allocation]):
+        def __getitem__(self, index: int) -> Allocation:  # type: ignore[override]
+            read.append(every[index].key)
+            return every[index]
+
+    group.asks._asks = Noted(every)
+    assert [ask.key for ask in outstanding_asks.list_unreported(group, 1)] == read == ["b"]
+    group.asks._asks = every
+
+
+def test_an_ask_that_comes_before_reported_ones_is_reported_too() -> None:
+    one = trial("root.a max=memory:22").takes(apps("app-4 root.a"))
+    one.does(asks("app-1 late memory=4 created=9")).waits(2).does(asks("app-1 early memory=4 created=5")).waits(2)
+    assert one.scale_ups() == ["late", "early"]
+
+
+def test_many_changed_applications_are_counted_in_several_turns_before_anything_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outstanding_asks, "CHANGED_MAX", 2)
+    one = trial().takes(apps(*(f"many-{number} root.a" for number in range(5))))
+    one.does(asks(*(f"many-{number} m{number} memory=4" for number in range(5))))
+    one.now += 0.5
+    left = []
+    while one.partition.outstanding.deadline <= one.now:
+        left.append(len(one.partition.readiness.changed_asks))
+        one.effects += one.partition.step(one.now, 0)
+    assert left[-1] <= 2 < left[0]
+    assert all(before - after == 2 for before, after in pairwise(left))
+    assert one.scale_ups() == [f"m{number}" for number in range(5)]
