@@ -416,8 +416,7 @@ class Queue:
     def may_ever_have_room(self, amounts: Amounts, end: "Queue | None" = None) -> bool:
         """Whether an ask of this shape would fit if the queues of the path, below `end` if given, were empty."""
         levels = self.ancestry() if end is None else self.ancestry()[: self.ancestry().index(end)]
-        maximums = [level.maximum for level in levels if level.maximum is not None]
-        return not any(value > maximum.get(kind, value) for maximum in maximums for kind, value in amounts)
+        return all(level.maximum is None or find_excess(level.maximum, NOTHING, amounts) is None for level in levels)
 
     def leaves_kept(self, amounts: Amounts, own: Resources) -> bool:
         """Whether the room that the queue keeps for other asks stays free. For an ask with kept room of its own, room

@@ -5,6 +5,7 @@ import pytest
 
 from tests.builders import apps, asks, nodes
 from tests.builders import released as releases
+from tests.properties.fingerprint import fingerprint
 from tests.trial import Trial
 from yunishard.common.messages.reasons import Reason
 from yunishard.common.rest.explain import CheckView, ExplanationView
@@ -198,6 +199,14 @@ def test_predicates_are_told_apart() -> None:
     )
     assert why(trial, "a2").nodes == {"node-forbidden": 2}
     assert [one.code for one in why(trial, "a2").remedies] == ["add-node"]
+
+
+def test_an_explanation_of_a_required_node_caches_no_result() -> None:
+    trial = Trial().does(nodes("n1 memory=10"), apps("app-1 root.a"))
+    trial.takes(asks("app-1 a1 memory=1 required=n1 tag.yunishard/nodeSelector=zone=a"))  # not tried yet
+    before = fingerprint(trial.partition)
+    assert why(trial, "a1").stopped_by == "required-node-refuses"
+    assert fingerprint(trial.partition) == before
 
 
 def test_changed_attributes_of_a_node_count_at_once() -> None:
