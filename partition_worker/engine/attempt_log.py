@@ -22,9 +22,6 @@ LIMITS_FULL: Final = (Reason.USER_LIMIT, Reason.GROUP_LIMIT)
 QUEUES_FULL: Final = (Reason.QUEUE_MAXIMUM, Reason.CLUSTER_FULL, Reason.QUEUE_ROOM_KEPT)
 """The queues have no room; the maximum of the root is the size of the cluster."""
 
-RESERVED: Final = (Reason.RESERVED_NODE_FULL, Reason.REQUIRED_NODE_FULL)
-"""The ask has a reservation, and looked for victims all the same. The log has only what came of that."""
-
 
 class WaitCause(NamedTuple):
     """Why an attempt failed: the first limit, queue or node that had no room, with the figures of that moment."""
@@ -40,8 +37,8 @@ class WaitCause(NamedTuple):
     maximum: int = 0
     """The amount or number that may be used; or the number of nodes."""
     asked: int = 0
-    search: str = ""
-    """Why a search for victims that the attempt made, too, found none; empty without a search."""
+    search: Reason | None = None
+    """Why a search for victims, which the attempt made, too, found none; None without a search."""
     nodes: Mapping[str, int] = NOTHING
     """Nodes by the reason for which predicates refuse them, if they were counted: before the attempt ends, as the ask
     may still reserve a node.
@@ -55,21 +52,23 @@ class LogEntry(NamedTuple):
     last: float
     """Unix seconds."""
     cause: WaitCause | None = None
-    """The last one; None if the reason is a message."""
+    """The last one; None if the log shows only messages for the reason."""
 
 
 AttemptLog = dict[str, LogEntry]
-"""By code, or by message for what has no code, in the order of the first occurrence."""
+"""By code, or by the message of a predicate that refuses nodes, in the order of the first occurrence."""
 
 
 def log_attempt(log: AttemptLog, cause: WaitCause, now: float) -> None:
-    """Count a failed attempt. Victims come before the check: that is the order of YuniKorn's messages."""
+    """Count a failed attempt. Victims come before the check: that is the order of YuniKorn's messages. Of an ask with a
+    reservation the log has only what came of a search for victims.
+    """
     for message in cause.nodes:
         _count(log, message, None, now)
-    if cause.search:
+    if cause.search is not None:
         _count(log, cause.search, None, now)
-    if not cause.nodes and cause.code not in RESERVED:
-        _count(log, cause.code, cause, now)
+    if not cause.nodes and cause.code is not Reason.RESERVED_NODE_FULL:
+        _count(log, cause.code, None if cause.code is Reason.REQUIRED_NODE_FULL else cause, now)
 
 
 def _count(log: AttemptLog, key: str, cause: WaitCause | None, now: float) -> None:
@@ -81,22 +80,30 @@ def _count(log: AttemptLog, key: str, cause: WaitCause | None, now: float) -> No
 
 NO_USER_QUOTA: Final = "Not enough user quota"
 NO_QUEUE_QUOTA: Final = "Not enough queue quota"
-
-NO_GUARANTEE: Final = "Preemption queue guarantees check failed"
-NO_HELP: Final = "Preemption does not help"
-TOO_LITTLE: Final = "Preemption helped but short of resources"
-
-EXHAUSTED: Final = "Preemption max attempts exhausted"
 PRECONDITIONS: Final = "Preemption preconditions failed"
+EXHAUSTED: Final = "Preemption max attempts exhausted"
 NOT_USED_ENOUGH: Final = "Preemption waits until more of the cluster is used"
+NO_GUARANTEE: Final = "Preemption queue guarantees check failed"
+TOO_LITTLE: Final = "Preemption helped but short of resources"
+NO_HELP: Final = "Preemption does not help"
 NO_HELP_ON_REQUIRED_NODE: Final = "No fit on required node, preemption does not help"
+WAITING: Final = "waits for the verdict of the resource manager"
 
 _MESSAGES: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(LIMITS_FULL, (NO_USER_QUOTA,)),
     **dict.fromkeys(QUEUES_FULL, (NO_QUEUE_QUOTA,)),
-    **{one: (one, NO_HELP) for one in (PRECONDITIONS, EXHAUSTED, NOT_USED_ENOUGH, NO_GUARANTEE, TOO_LITTLE)},
+    Reason.REQUIRED_NODE_FULL: (NO_HELP_ON_REQUIRED_NODE,),
+    Reason.PREEMPTION_NOT_ALLOWED: (PRECONDITIONS, NO_HELP),
+    Reason.PREEMPTION_DELAY: (PRECONDITIONS, NO_HELP),
+    Reason.PREEMPTION_PAUSE: (PRECONDITIONS, NO_HELP),
+    Reason.PREEMPTION_ATTEMPTS: (EXHAUSTED, NO_HELP),
+    Reason.PREEMPTION_CLUSTER_UNUSED: (NOT_USED_ENOUGH, NO_HELP),
+    Reason.PREEMPTION_GUARANTEE_USED: (NO_GUARANTEE, NO_HELP),
+    Reason.PREEMPTION_TOO_LITTLE: (TOO_LITTLE, NO_HELP),
+    Reason.PREEMPTION_NO_VICTIM: (NO_HELP,),
+    Reason.VERDICT_PENDING: (WAITING,),
 }
-"""The messages of an entry. An entry that is not here is its own message, or has a code that YuniKorn does not log."""
+"""The messages of a code. Other codes have none; a refusal by nodes is its own message."""
 
 
 def list_messages(log: AttemptLog) -> dict[str, LogEntry]:

@@ -408,9 +408,9 @@ class Attempt:
             if nodes:  # recorded now, as the ask may reserve a node, or have to wait for a later turn
                 events.record_failure(self.state, group.head, WaitCause(Reason.NO_NODE_FITS, nodes=nodes))
 
-    def _preempt(self, group: AskGroup, *, nodes_tried: bool) -> Preempt | str:
+    def _preempt(self, group: AskGroup, *, nodes_tried: bool) -> Preempt | Reason | None:
         victims = victim_choice.attempt(self.state, self.application, group, nodes_tried=nodes_tried)
-        if isinstance(victims, str):
+        if not isinstance(victims, Preempt):
             self._wait_for_search(group)
         return victims
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from yunishard.common.messages.reasons import Reason
 from yunishard.partition_worker.engine import events, reservations
 from yunishard.partition_worker.engine.allocation import AskShape
-from yunishard.partition_worker.engine.attempt_log import NO_HELP_ON_REQUIRED_NODE, WaitCause
+from yunishard.partition_worker.engine.attempt_log import WaitCause
 from yunishard.partition_worker.engine.nodes.node_index import Reservation
 from yunishard.partition_worker.engine.predicates.results import WorkSpent
 from yunishard.partition_worker.engine.preemption import victim_choice
@@ -77,8 +77,7 @@ def _on_reserved_node(state: PartitionState, reservation: Reservation, *, has_ro
         victims = victim_choice.plan_required_node_victims(state.applications, reservation.leaf, node, ask)
         if victims:
             return Preempt(application, ask, node, tuple(victims))
-        cause = WaitCause(Reason.REQUIRED_NODE_FULL, node=node.node_id, search=NO_HELP_ON_REQUIRED_NODE)
-        events.record_failure(state, ask, cause)
+        events.record_failure(state, ask, WaitCause(Reason.REQUIRED_NODE_FULL, node=node.node_id))
     return None
 
 

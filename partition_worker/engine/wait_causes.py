@@ -62,7 +62,7 @@ def _charged_name(account: UsageAccount, level: QueueUsage) -> tuple[str, str]:
     return "", account.group_name or ""
 
 
-def find_queue_cause(queue: Queue, amounts: Amounts, search: str = "") -> WaitCause:
+def find_queue_cause(queue: Queue, amounts: Amounts, search: Reason | None = None) -> WaitCause:
     """Return what a queue lacks for these amounts, which do not fit it: its maximum is too small, or it keeps the room
     for others. `search` is what came of a search for victims.
     """
@@ -72,7 +72,7 @@ def find_queue_cause(queue: Queue, amounts: Amounts, search: str = "") -> WaitCa
     return compare_with_queue(queue, *excess, search)
 
 
-def compare_with_queue(queue: Queue, kind: str, value: int, search: str = "") -> WaitCause:
+def compare_with_queue(queue: Queue, kind: str, value: int, search: Reason | None = None) -> WaitCause:
     """Return how the maximum of a queue compares with an amount; that of the root is the size of the cluster."""
     assert queue.maximum is not None, queue.path
     code = Reason.QUEUE_MAXIMUM if queue.parent is not None else Reason.CLUSTER_FULL

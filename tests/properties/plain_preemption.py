@@ -19,9 +19,9 @@ from yunishard.partition_worker.engine.state import PartitionState
 
 Res = Resources | None
 
-NO_GUARANTEE = "Preemption queue guarantees check failed"
-NO_HELP = "Preemption does not help"
-TOO_LITTLE = "Preemption helped but short of resources"
+NO_GUARANTEE = "preemption-guarantee-used"
+NO_HELP = "preemption-no-victim"
+TOO_LITTLE = "preemption-too-little"
 
 
 # The algebra of section 0 --------------------------------------------------------------------------------------------

@@ -17,14 +17,13 @@ from tests.partition_worker.engine.preemption.clusters import remaining as share
 from tests.properties.plain_preemption import Manager, Plain, fit, fit_actual, remaining
 from tests.trial import Trial
 from yunishard.common.messages.kinds import Command
+from yunishard.common.messages.reasons import Reason
 from yunishard.common.messages.rm_messages import NODE_CREATE_DRAIN, NODE_DECOMMISSION, NODE_DRAIN, NODE_UPDATE
 from yunishard.common.resources import total_of
 from yunishard.partition_worker.engine import ledger, reservations
 from yunishard.partition_worker.engine.allocation import Allocation
 from yunishard.partition_worker.engine.application import Application
-from yunishard.partition_worker.engine.attempt_log import NO_GUARANTEE
 from yunishard.partition_worker.engine.nodes.node_index import Node
-from yunishard.partition_worker.engine.predicates.evaluation import WAITING
 from yunishard.partition_worker.engine.preemption import victim_choice
 from yunishard.partition_worker.engine.preemption.victim_candidates import Guarantees
 from yunishard.partition_worker.engine.state import Preempt
@@ -144,7 +143,7 @@ def test_both_find_the_same_victims() -> None:
             plain = Plain(trial.partition, application, ask, nodes_tried=tried, admits=admits).plan()
             plan = plan_for(trial, ask, tried=tried, admits=admits)
             where = f"PROPERTIES seed {seed}-{number}, question {question}"
-            if isinstance(plan, str):
+            if isinstance(plan, Reason):
                 assert plan == plain, where
                 outcomes[plan] += 1
             else:
@@ -152,7 +151,7 @@ def test_both_find_the_same_victims() -> None:
                 assert (plan.node.node_id, victims, cancels) == plain, where
                 outcomes[f"{min(len(victims), 3)} victims"] += 1
                 outcomes["cancels"] += bool(cancels)
-            if plan != NO_GUARANTEE:
+            if plan is not Reason.PREEMPTION_GUARANTEE_USED:
                 assert victim_choice.may_ever_help(application.queue)
     assert min(outcomes.values()) > 0.001 * CLUSTERS, outcomes
     assert len(outcomes) == 8, outcomes
@@ -171,12 +170,12 @@ def some_manager(rng: random.Random) -> Manager:
     return decide
 
 
-def plan_with(trial: Trial, ask: Allocation, manager: Manager, *, tried: bool) -> Preempt | str:
+def plan_with(trial: Trial, ask: Allocation, manager: Manager, *, tried: bool) -> Preempt | Reason:
     """The plan, once the RM has answered all questions; it admits the ask to nodes with odd numbers."""
     verdicts, application = trial.partition.nodes.predicates.verdicts, trial.app(ask.application_id)
     for _ in range(50):  # ten nodes may be tried one after the other, with a few questions about each
         plan = victim_choice.plan_victims(trial.partition, application, ask, nodes_tried=tried)
-        if plan != WAITING:
+        if plan is not Reason.VERDICT_PENDING:
             return plan
         asked = verdicts.next_question(trial.now)
         assert asked is not None
@@ -205,7 +204,7 @@ def test_both_find_the_same_victims_if_the_rm_decides_where_it_helps() -> None:
             ).plan()
             plan = plan_with(trial, ask, manager, tried=tried)
             where = f"rm-{number}, question {question}"
-            if isinstance(plan, str):
+            if isinstance(plan, Reason):
                 assert plan == plain, where
                 outcomes[plan] += 1
             else:
@@ -256,7 +255,7 @@ def after_a_loss(number: int, *, is_new: bool) -> tuple[Trial, str] | None:
     trial = some_cluster(rng)
     _, ask = some_ask(rng, trial, "ask")
     plan = plan_for(trial, ask, tried=True)
-    if isinstance(plan, str):
+    if isinstance(plan, Reason):
         return None
     victim_choice.apply_preemption(trial.partition, plan)
     trial.partition.drain_effects()

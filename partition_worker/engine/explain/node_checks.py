@@ -20,10 +20,10 @@ from yunishard.common.rest.explain import CheckView, NearMissView, ReservationVi
 from yunishard.common.text_formats import format_count
 from yunishard.common.units import format_amount, format_seconds
 from yunishard.partition_worker.engine.allocation import Allocation, AskShape
-from yunishard.partition_worker.engine.attempt_log import WaitCause
+from yunishard.partition_worker.engine.attempt_log import WAITING, WaitCause
 from yunishard.partition_worker.engine.explain.causes import count_amount, view_check
 from yunishard.partition_worker.engine.nodes.node_index import Node, Reservation
-from yunishard.partition_worker.engine.predicates.evaluation import RM_PREDICATES, WAITING
+from yunishard.partition_worker.engine.predicates.evaluation import RM_PREDICATES
 from yunishard.partition_worker.engine.predicates.predicate import (
     ForbiddenNodes,
     NodeSelector,

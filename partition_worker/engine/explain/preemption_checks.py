@@ -18,7 +18,6 @@ from yunishard.common.text_formats import format_count
 from yunishard.common.units import format_resources, format_seconds
 from yunishard.partition_worker.engine.allocation import Allocation, AskGroup
 from yunishard.partition_worker.engine.application import Application
-from yunishard.partition_worker.engine.attempt_log import NO_GUARANTEE
 from yunishard.partition_worker.engine.preemption import victim_choice
 from yunishard.partition_worker.engine.preemption.victim_candidates import (
     Giver,
@@ -112,21 +111,18 @@ def _stop(code: Reason, text: str, *, queue: str = "") -> PreemptionOutlook:
 
 def _find_pause(state: PartitionState, leaf: Queue, group: AskGroup, now: float) -> tuple[CheckView, float] | None:
     """Return why victims may not be sought yet, and for how many seconds."""
-    created_s, delay_s = group.head.created_ns / 1e9, leaf.policies.preemption_delay_s
-    left = created_s + delay_s - now
-    if left > 0:
-        text = (
-            f"an ask of {leaf.path} may preempt others after {format_seconds(delay_s)}: "
-            f"in {format_seconds(left)} for this one"
-        )
-        return CheckView(code=Reason.PREEMPTION_DELAY, passed=False, text=text, queue=leaf.path), left
-    left = max(victim_choice.due_at(state, leaf, group), state.preemptions.pause_until) - now
-    if left > 0:
+    code = victim_choice.find_obstacle(state, leaf, group, now)
+    if code is Reason.PREEMPTION_DELAY:
+        delay, left = format_seconds(leaf.policies.preemption_delay_s), victim_choice.delay_end(leaf, group) - now
+        text = f"an ask of {leaf.path} may preempt others after {delay}: in {format_seconds(left)} for this one"
+        return CheckView(code=code, passed=False, text=text, queue=leaf.path), left
+    if code is Reason.PREEMPTION_PAUSE:
+        left = max(victim_choice.pause_end(state, leaf, group), state.preemptions.pause_until) - now
         text = f"victims were sought a moment ago, and are sought again in {max(left, 0.1):.1f} s"
-        return CheckView(code=Reason.PREEMPTION_PAUSE, passed=False, text=text, queue=leaf.path), left
-    if not victim_choice.is_cluster_used(state):
+        return CheckView(code=code, passed=False, text=text, queue=leaf.path), left
+    if code is Reason.PREEMPTION_CLUSTER_UNUSED:
         text = f"less than {state.tuning.preemption_threshold:.0%} of the cluster is used, from where on asks preempt"
-        return CheckView(code=Reason.PREEMPTION_CLUSTER_UNUSED, passed=False, text=text), 0.0
+        return CheckView(code=code, passed=False, text=text), 0.0
     return None
 
 
@@ -153,7 +149,7 @@ def _describe_failure(leaf: Queue, reach: Reach, plan: object) -> PreemptionOutl
         text = f"none of {reach.total} allocations{more}{beyond} may be preempted for it: {reasons}"
         return _stop(code, text, queue=leaf.path)
     protected = f"; {reasons}" if reasons else ""
-    if plan == NO_GUARANTEE:
+    if plan is Reason.PREEMPTION_GUARANTEE_USED:
         text = f"it does not fit the remaining guarantees on its path, so it preempts nothing{protected}"
         return _stop(Reason.PREEMPTION_GUARANTEE_USED, text, queue=leaf.path)
     failing = "those of one node free too little"

@@ -15,6 +15,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from yunishard.partition_worker.engine.allocation import AskShape, Constraint, Demands
+from yunishard.partition_worker.engine.attempt_log import WAITING
 from yunishard.partition_worker.engine.predicates.predicate import (
     ForbiddenNodes,
     NodeSelector,
@@ -36,7 +37,6 @@ IN_VAIN_MAX: Final = 256
 REASON_LENGTH_MAX: Final = 256
 """Characters of a reason that are kept."""
 
-WAITING: Final = "waits for the verdict of the resource manager"
 
 SCOPE: Final = "yunishard/predicateScope"
 """The tag of an ask with the scope of the RM's verdicts about it: `node`, the default, `partition`, or `none` if the RM

@@ -26,11 +26,13 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from yunishard.common.messages.kinds import Resources
+from yunishard.common.messages.reasons import Reason
 from yunishard.common.resources import add_to, drop_zeros
 from yunishard.partition_worker.engine.allocation import Allocation, amounts_of
+from yunishard.partition_worker.engine.attempt_log import WAITING
 from yunishard.partition_worker.engine.nodes.node_index import Node, Reservation
 from yunishard.partition_worker.engine.nodes.nodes import Nodes
-from yunishard.partition_worker.engine.predicates.evaluation import WAITING, Predicates
+from yunishard.partition_worker.engine.predicates.evaluation import Predicates
 from yunishard.partition_worker.engine.predicates.verdicts import Removal
 from yunishard.partition_worker.engine.preemption.victim_candidates import Candidate, Guarantees
 from yunishard.partition_worker.engine.queues.queue import Queue
@@ -296,7 +298,7 @@ def choose_node_of_larger_victims(
     candidates: Sequence[Candidate],
     choice: Choice | None,
     predicates: Predicates | None,
-) -> Choice | str | None:
+) -> Choice | Reason | None:
     """Return the node with the smallest victims if those that are too large may be chosen as well: preferably no
     originators and only victims that agreed; of equals the first by id. None if no node can be freed, or if the victims
     of the choice without such candidates are no more reluctant. With `predicates`, the RM decides about these victims.
@@ -354,9 +356,9 @@ def choose_node_with_rm(
     candidates: Sequence[Candidate],
     *,
     nodes_tried: bool,
-) -> Choice | str | None:
-    """As `choose_node`, of the nodes on which the ask would run by the verdicts of the RM; WAITING if they are not
-    known, and have been requested.
+) -> Choice | Reason | None:
+    """As `choose_node`, of the nodes on which the ask would run by the verdicts of the RM; VERDICT_PENDING if they are
+    not known, and have been requested.
     """
     on_node = _sort_by_node(candidates)
     prospects = _find_prospects(usable, wanted, on_node, _largest_gains(wanted, candidates), nodes_tried=nodes_tried)
@@ -365,8 +367,8 @@ def choose_node_with_rm(
 
 def _search(
     predicates: Predicates, ask: Allocation, options: Iterator[_Option], on_node: Mapping[str, list[Candidate]]
-) -> Choice | str | None:
-    """Return the best of the first options that the RM accepts; WAITING as above."""
+) -> Choice | Reason | None:
+    """Return the best of the first options that the RM accepts; VERDICT_PENDING as above."""
     found: Choice | None = None
     cheapest, refused = (COST_MAX, ""), 0
     while batch := list(islice(options, NODES_PER_BATCH)):
@@ -390,7 +392,7 @@ def _search(
             for option in unknown:
                 if not _request_verdict(predicates, ask, option):
                     break
-            return WAITING
+            return Reason.VERDICT_PENDING
     return found
 
 

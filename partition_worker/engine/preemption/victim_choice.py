@@ -35,21 +35,13 @@ from itertools import chain, islice
 from typing import Final
 
 from yunishard.common.messages.kinds import Resources
+from yunishard.common.messages.reasons import Reason
 from yunishard.common.messages.rm_messages import PREEMPTED_BY_SCHEDULER
 from yunishard.common.resources import add_to, covers, drop_zeros, fits, plus, total_of
 from yunishard.partition_worker.engine import events, ledger, reservations
 from yunishard.partition_worker.engine.allocation import Allocation, AskGroup, amounts_of
 from yunishard.partition_worker.engine.application import Application, find_queue_lack
-from yunishard.partition_worker.engine.attempt_log import (
-    EXHAUSTED,
-    NO_GUARANTEE,
-    NO_HELP,
-    NOT_USED_ENOUGH,
-    PRECONDITIONS,
-    TOO_LITTLE,
-)
 from yunishard.partition_worker.engine.nodes.node_index import Node
-from yunishard.partition_worker.engine.predicates.evaluation import WAITING
 from yunishard.partition_worker.engine.preemption.node_choice import (
     Choice,
     choose_node,
@@ -89,14 +81,16 @@ ATTEMPTS_PER_LEAF: Final = 10
 """Attempts of the asks of one leaf to find victims in one cycle."""
 
 
-def attempt(state: PartitionState, application: Application, group: AskGroup, *, nodes_tried: bool) -> Preempt | str:
-    """Look for victims for the first ask of a group, if it may; with `nodes_tried` no node has room for it. Return the
-    message about a search without result, which is empty if none may be made now.
+def attempt(
+    state: PartitionState, application: Application, group: AskGroup, *, nodes_tried: bool
+) -> Preempt | Reason | None:
+    """Look for victims for the first ask of a group, if it may; with `nodes_tried` no node has room for it. Return why
+    there are none; None if no search may be made now.
     """
     if not state.config.preemption.is_enabled:
-        return ""
+        return None
     if state.now < state.preemptions.pause_until:
-        return ""
+        return None
     return _plan(state, application, group, nodes_tried=nodes_tried)
 
 
@@ -146,26 +140,41 @@ def retry_pause_s(state: PartitionState) -> float:
     return max(state.tuning.preemption_pause_s, WINDOW_S)
 
 
-def _plan(state: PartitionState, application: Application, group: AskGroup, *, nodes_tried: bool) -> Preempt | str:
+def _plan(state: PartitionState, application: Application, group: AskGroup, *, nodes_tried: bool) -> Preempt | Reason:
     leaf = application.queue
     if state.now >= leaf.preemption_window + WINDOW_S:
         leaf.preemption_window, leaf.preemption_attempts = state.now, 0
-    if not is_eligible(group) or due_at(state, leaf, group) > state.now:
-        return PRECONDITIONS
+    plan: Preempt | Reason | None = find_obstacle(state, leaf, group, state.now)
+    if plan is not None and plan is not Reason.PREEMPTION_CLUSTER_UNUSED:
+        return plan
     if leaf.preemption_attempts >= ATTEMPTS_PER_LEAF:
         leaf.preemption_attempts += 1
-        return EXHAUSTED
-    plan: Preempt | str = NOT_USED_ENOUGH
-    if is_cluster_used(state):
+        return Reason.PREEMPTION_ATTEMPTS
+    if plan is None:
         plan = plan_victims(state, application, group.head, nodes_tried=nodes_tried)
         leaf.preemption_attempts += 1
-    if isinstance(plan, str) and plan != WAITING:  # what failed for one ask would fail for each like it in the leaf
+    if isinstance(plan, Reason) and plan is not Reason.VERDICT_PENDING:
+        # what failed for one ask would fail for each like it in the leaf
         if len(leaf.preemption_tried) >= TRIED_MAX:
             leaf.preemption_tried.clear()
         leaf.preemption_tried[group.shape, group.kind.priority] = state.now
-        if plan != NOT_USED_ENOUGH and state.preemptions.protected(state.now, leaf, group.head.resources):
+        is_tried = plan is not Reason.PREEMPTION_CLUSTER_UNUSED
+        if is_tried and state.preemptions.protected(state.now, leaf, group.head.resources):
             state.preemptions.held_back += 1
     return plan
+
+
+def find_obstacle(state: PartitionState, leaf: Queue, group: AskGroup, now: float) -> Reason | None:
+    """Return why victims may not be sought for the first ask of a group now; None if they may, as far as the attempts
+    of its leaf suffice.
+    """
+    if not is_eligible(group):
+        return Reason.PREEMPTION_NOT_ALLOWED
+    if delay_end(leaf, group) > now:
+        return Reason.PREEMPTION_DELAY
+    if max(pause_end(state, leaf, group), state.preemptions.pause_until) > now:
+        return Reason.PREEMPTION_PAUSE
+    return None if is_cluster_used(state) else Reason.PREEMPTION_CLUSTER_UNUSED
 
 
 def is_cluster_used(state: PartitionState) -> bool:
@@ -190,11 +199,6 @@ def pause_end(state: PartitionState, leaf: Queue, group: AskGroup) -> float:
     return 0.0 if tried_at is None else tried_at + retry_pause_s(state)
 
 
-def due_at(state: PartitionState, leaf: Queue, group: AskGroup) -> float:
-    """Return when the first ask of a group has waited for the preemption delay, and for the pause after a search."""
-    return max(delay_end(leaf, group), pause_end(state, leaf, group))
-
-
 # Choice of the victims ------------------------------------------------------------------------------------------------
 
 
@@ -205,8 +209,8 @@ def may_ever_help(leaf: Queue) -> bool:
 
 def plan_victims(
     state: PartitionState, application: Application, ask: Allocation, *, nodes_tried: bool
-) -> Preempt | str:
-    """Return the victims for an ask, or the reason why there are none for the log of the ask.
+) -> Preempt | Reason:
+    """Return the victims for an ask, or the reason why there are none.
 
     With `nodes_tried` no node with room took the ask; otherwise its queues had no room. Costs a check of each queue and
     node, and of each allocation that may be a victim; nothing if the queue has all of its own guarantee. Raises
@@ -215,28 +219,28 @@ def plan_victims(
     wanted, leaf = drop_zeros(ask.resources), application.queue
     guarantees = Guarantees(leaf)
     if not (may_ever_help(leaf) and guarantees.may_cover(wanted)):
-        return NO_GUARANTEE
+        return Reason.PREEMPTION_GUARANTEE_USED
     limit = state.nodes.predicates.begin_search(ask.shape)
     protected = state.preemptions.protected(state.now, leaf, wanted)
     priorities = reach_of(leaf, wanted, ask.priority)
     candidates = find_victim_candidates(state.applications, priorities, guarantees, wanted, protected)
     if not _is_guaranteed(guarantees.taker, wanted, candidates):
-        return NO_GUARANTEE
+        return Reason.PREEMPTION_GUARANTEE_USED
     search = _Search(state, application, ask, guarantees.taker, candidates, guarantees.taker.covers(wanted), limit)
     free, reserved = find_usable_nodes(state.nodes, leaf, ask, wanted)
-    failure = NO_HELP
+    failure = Reason.PREEMPTION_NO_VICTIM
     for _ in range(NODES_MAX):
         choice = search.choose_node(free, nodes_tried=nodes_tried)
         if choice is None and reserved:
             choice = search.choose_node(reserved, nodes_tried=False)
-        if choice is None or isinstance(choice, str):
+        if choice is None or isinstance(choice, Reason):
             return choice or failure
         node, there = choice
         cancels = tuple([one for one in node.reservations.values() if one.ask is not ask])
         if cancels and not there and search.has_queue_room():
             return Preempt(application, ask, node, (), cancels)
         victims = search.choose_victims(node, there)
-        if not isinstance(victims, str):
+        if not isinstance(victims, Reason):
             return Preempt(application, ask, node, tuple(victims), cancels)
         failure = victims
         if not (there and search.may_exceed):
@@ -286,13 +290,13 @@ class _Search:
         constraint = self.ask.shape.constraint
         return self.state.nodes.predicates.asks_about_victims and constraint is not None and bool(constraint.asked)
 
-    def choose_node(self, usable: dict[str, Node], *, nodes_tried: bool) -> Choice | str | None:
-        """Return the node to free, of these, with the victims on it; WAITING if the RM has to answer first, and None if
-        none can be freed. Raises WorkSpent.
+    def choose_node(self, usable: dict[str, Node], *, nodes_tried: bool) -> Choice | Reason | None:
+        """Return the node to free, of these, with the victims on it; VERDICT_PENDING if the RM has to answer first, and
+        None if none can be freed. Raises WorkSpent.
         """
         nodes, ask, candidates, limit = self.state.nodes, self.ask, self.candidates, self.limit
         predicates, constraint, wanted = nodes.predicates, ask.shape.constraint, drop_zeros(ask.resources)
-        choice: Choice | str | None
+        choice: Choice | Reason | None
         self.are_larger = False
         if self.asks_rm and constraint is not None:
             usable = {key: node for key, node in usable.items() if predicates.meets(constraint.demands, node, limit)}
@@ -302,7 +306,7 @@ class _Search:
                 shape = ask.shape
                 usable = {k: n for k, n in usable.items() if nodes.is_accepted(shape, n, allocate=False, limit=limit)}
             choice = choose_node(nodes, usable, ask, wanted, candidates, nodes_tried=nodes_tried)
-        if self.may_exceed and (choice is None or (not isinstance(choice, str) and any(reluctance_of(choice[1])))):
+        if self.may_exceed and (choice is None or (not isinstance(choice, Reason) and any(reluctance_of(choice[1])))):
             deciding = predicates if self.asks_rm else None
             larger = choose_node_of_larger_victims(usable, ask, wanted, candidates, choice, deciding)
             if larger is not None:
@@ -314,7 +318,7 @@ class _Search:
         """Whether the queues of the ask have room without victims."""
         return self._find_queue_lack([]) is None
 
-    def choose_victims(self, node: Node, there: list[Candidate]) -> list[Allocation] | str:
+    def choose_victims(self, node: Node, there: list[Candidate]) -> list[Allocation] | Reason:
         """Return all victims, those on the node first, or why there are none. Only if that is for want of room in the
         queues, the guarantees may be used again; otherwise nothing is undone.
 
@@ -330,12 +334,12 @@ class _Search:
         is_exceeded = not self.taker.covers(dict.fromkeys(wanted, 0))
         first = next(more, None) if is_exceeded or not chosen else None
         if is_exceeded and first is not None:
-            return NO_HELP
+            return Reason.PREEMPTION_NO_VICTIM
         fewest = self._add_for_queues(chosen, keys, wanted)
         if not fewest:
             for allocation, giver in there:
                 giver.leave(allocation.shape.amounts, -1)
-            return TOO_LITTLE if chosen else NO_HELP
+            return Reason.PREEMPTION_TOO_LITTLE if chosen else Reason.PREEMPTION_NO_VICTIM
         if self.are_larger:
             return fewest
         if chosen:  # as the ask has no room on the node yet, only candidates up to the last one there count

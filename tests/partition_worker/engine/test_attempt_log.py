@@ -25,7 +25,7 @@ def log_of(*causes: WaitCause) -> AttemptLog:
 
 
 def test_messages_about_victims_come_before_that_of_the_queue() -> None:
-    log = log_of(WaitCause(Reason.QUEUE_MAXIMUM, search=PRECONDITIONS))
+    log = log_of(WaitCause(Reason.QUEUE_MAXIMUM, search=Reason.PREEMPTION_DELAY))
     assert list(list_messages(log)) == [PRECONDITIONS, NO_HELP, NO_QUEUE_QUOTA]
 
 
@@ -41,10 +41,11 @@ def test_checks_that_yunikorn_does_not_log_have_no_message() -> None:
 
 def test_of_an_ask_with_a_reservation_only_messages_are_logged() -> None:
     log = log_of(
-        WaitCause(Reason.REQUIRED_NODE_FULL, search=NO_HELP_ON_REQUIRED_NODE),
-        WaitCause(Reason.RESERVED_NODE_FULL, search=PRECONDITIONS),
+        WaitCause(Reason.REQUIRED_NODE_FULL),
+        WaitCause(Reason.RESERVED_NODE_FULL, search=Reason.PREEMPTION_DELAY),
     )
-    assert list(log) == [NO_HELP_ON_REQUIRED_NODE, PRECONDITIONS]
+    assert list(list_messages(log)) == [NO_HELP_ON_REQUIRED_NODE, PRECONDITIONS, NO_HELP]
+    assert [entry.cause for entry in log.values()] == [None, None]
     assert find_latest(log) == NO_HELP  # the last of the two messages of the last attempt
 
 

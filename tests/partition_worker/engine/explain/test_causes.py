@@ -118,8 +118,10 @@ def test_a_queue_that_keeps_its_room_is_named_before_a_full_cluster() -> None:
     application = one.app("app-1")
     assert checks.find_reason(one.partition, application, application.asks.first_group, one.now) == "queue-room-kept"
     assert list(explained(one))[:2] == ["queue-room-kept", "cluster-full"]
-    kept = find_queue_cause(one.queue("root.a"), application.asks.first_group.shape.amounts, "no victim")
-    assert kept == WaitCause(Reason.QUEUE_ROOM_KEPT, "root.a", search="no victim")
+    kept = find_queue_cause(
+        one.queue("root.a"), application.asks.first_group.shape.amounts, Reason.PREEMPTION_NO_VICTIM
+    )
+    assert kept == WaitCause(Reason.QUEUE_ROOM_KEPT, "root.a", search=Reason.PREEMPTION_NO_VICTIM)
 
 
 @pytest.mark.tampers

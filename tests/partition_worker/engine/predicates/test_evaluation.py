@@ -4,8 +4,9 @@ import pytest
 
 from tests.partition_worker.engine.predicates.plugins import Broken, Rack, Silent, Unhashable
 from yunishard.partition_worker.engine.allocation import AskShape, Constraint
+from yunishard.partition_worker.engine.attempt_log import WAITING
 from yunishard.partition_worker.engine.nodes.node_index import Node
-from yunishard.partition_worker.engine.predicates.evaluation import REASON_LENGTH_MAX, WAITING, Predicates
+from yunishard.partition_worker.engine.predicates.evaluation import REASON_LENGTH_MAX, Predicates
 from yunishard.partition_worker.engine.predicates.predicate import Predicate
 
 SHAPE = (("memory", 1),)

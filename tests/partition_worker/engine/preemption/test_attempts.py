@@ -7,6 +7,7 @@ import pytest
 from tests.builders import apps, asks, foreign, nodes, released
 from tests.partition_worker.engine.preemption.clusters import cluster, question
 from tests.trial import Trial
+from yunishard.common.messages.reasons import Reason
 from yunishard.common.messages.rm_messages import (
     NODE_CREATE_DRAIN,
     NODE_DECOMMISSION,
@@ -16,7 +17,6 @@ from yunishard.common.messages.rm_messages import (
 )
 from yunishard.partition_worker.engine import ledger
 from yunishard.partition_worker.engine.attempt_log import (
-    EXHAUSTED,
     NO_GUARANTEE,
     NO_HELP,
     NO_QUEUE_QUOTA,
@@ -151,7 +151,7 @@ def test_many_asks_of_a_leaf_look_for_victims_in_turn() -> None:
     one = borrowed("root.owner guaranteed=memory:10; root.borrower guaranteed=memory:10")
     one.does(asks(*(f"owner more{number} memory={3 + number} preemptor created=1" for number in range(12))))
     reasons = [group.log for group in one.app("owner").asks.groups]
-    assert sum(EXHAUSTED in failed for failed in reasons) == 12 - 10
+    assert sum(Reason.PREEMPTION_ATTEMPTS in failed for failed in reasons) == 12 - 10
     one.waits(1)
     assert len(one.queue("root.owner").preemption_tried) == 12
 
@@ -465,7 +465,7 @@ def test_what_one_application_looked_for_in_vain_no_other_of_its_queue_looks_for
     one.does(asks(*(f"more{number} m{number} memory=4 preemptor" for number in range(50)))).waits(2)
     assert len(looks) == 1
     tried = [app.asks for app in map(one.app, one.queue("root.owner").applications)]
-    assert all(PRECONDITIONS in group.log for asks_ in tried[1:] for group in asks_.groups)
+    assert all(Reason.PREEMPTION_PAUSE in group.log for asks_ in tried[1:] for group in asks_.groups)
 
 
 def attempts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -526,10 +526,10 @@ def test_more_than_have_their_turn_at_once_are_not_woken_for_every_turn() -> Non
     one.does(asks(*(f"more{number} m{number} memory={5 + number} preemptor" for number in range(60)))).waits(3)
     assert len(one.queue("root.owner").preemption_tried) == 61, "each had its turn"
     times = [
-        group.log[EXHAUSTED].times
+        group.log[Reason.PREEMPTION_ATTEMPTS].times
         for app in map(one.app, one.queue("root.owner").applications)
         for group in app.asks.groups
-        if EXHAUSTED in group.log
+        if Reason.PREEMPTION_ATTEMPTS in group.log
     ]
     assert max(times) <= 3
 

@@ -3,8 +3,7 @@
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial
 from yunishard.common.messages.rm_messages import NODE_DRAIN, NODE_UPDATE
-from yunishard.partition_worker.engine.attempt_log import NO_HELP
-from yunishard.partition_worker.engine.predicates.evaluation import WAITING
+from yunishard.partition_worker.engine.attempt_log import NO_HELP, WAITING, list_messages
 from yunishard.partition_worker.engine.predicates.verdicts import COOL_DOWN_S, DEADLINE_S, PAUSE_S
 from yunishard.partition_worker.engine.preemption.node_choice import NODES_MORE, NODES_PER_BATCH, VICTIMS_MAX
 
@@ -55,7 +54,7 @@ def test_nobody_goes_if_all_nodes_are_refused_and_after_the_pause_the_rm_is_aske
     assert lines(one.answers("o1 on n1: no"))[1:] == []
     group = one.app("owner").requests["o1"].group
     assert group is not None
-    assert {WAITING, NO_HELP} <= set(group.log)
+    assert {WAITING, NO_HELP} <= set(list_messages(group.log))
     assert lines(one.waits(14)) == []
     assert len(one.asked) == 1
     one.waits(COOL_DOWN_S)

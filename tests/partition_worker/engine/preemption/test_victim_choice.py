@@ -5,10 +5,10 @@ import pytest
 from tests.builders import asks, foreign, nodes
 from tests.partition_worker.engine.preemption.clusters import cluster, plan, question, victims
 from tests.trial import Trial
+from yunishard.common.messages.reasons import Reason
 from yunishard.common.messages.rm_messages import NODE_DRAIN, NODE_UPDATE
 from yunishard.partition_worker.engine import ledger, reservations
 from yunishard.partition_worker.engine.allocation import Allocation
-from yunishard.partition_worker.engine.attempt_log import NO_GUARANTEE, NO_HELP, TOO_LITTLE
 from yunishard.partition_worker.engine.nodes.node_index import Node
 from yunishard.partition_worker.engine.preemption import victim_choice
 from yunishard.partition_worker.engine.preemption.victim_choice import NODES_MAX, may_ever_help
@@ -55,7 +55,7 @@ def test_the_newest_go_and_no_more_than_needed() -> None:
 def test_without_a_guarantee_nobody_goes() -> None:
     """Vector 8."""
     trial = cluster("root.a; root.p.b", "n1 memory=10", *TEN)
-    assert plan(trial, "root.p.b ask memory=3") == NO_GUARANTEE
+    assert plan(trial, "root.p.b ask memory=3") == Reason.PREEMPTION_GUARANTEE_USED
     assert not may_ever_help(trial.queue("root.p.b"))
 
 
@@ -67,7 +67,7 @@ def test_a_guarantee_above_the_queue_is_as_good() -> None:
 
 def test_an_ask_beyond_the_guarantee_makes_nobody_go() -> None:
     trial = cluster("root.a; root.b guaranteed=memory:2", "n1 memory=10", *TEN)
-    assert plan(trial, "root.b big memory=3") == NO_GUARANTEE
+    assert plan(trial, "root.b big memory=3") == Reason.PREEMPTION_GUARANTEE_USED
     assert victims(trial, "root.b small memory=2") == ["r9", "r8"]
 
 
@@ -76,7 +76,7 @@ def test_an_ask_that_fits_the_guarantee_once_candidates_are_gone_may_preempt() -
     queues = "root.p guaranteed=memory:10; root.p.a guaranteed=memory:2; root.p.b"
     trial = cluster(queues, "n1 memory=10", *TEN_OF_P)
     assert victims(trial, "root.p.b ask memory=2") == ["r9", "r8"]
-    assert plan(trial, "root.p.b large memory=11") == NO_GUARANTEE
+    assert plan(trial, "root.p.b large memory=11") == Reason.PREEMPTION_GUARANTEE_USED
 
 
 def test_candidates_that_are_larger_than_the_rest_of_the_guarantee_are_skipped() -> None:
@@ -138,7 +138,7 @@ def test_an_ask_that_is_not_within_its_guarantee_takes_none_that_are_larger() ->
     """What its parent is guaranteed is used up by another queue, so that it would be once some have gone."""
     queues = "root.p guaranteed=memory:10; root.p.q guaranteed=memory:4; root.p.q.b; root.p.a guaranteed=memory:2"
     running = ("root.p.a r1 n1 memory=5", "root.p.a r2 n1 memory=5")
-    assert plan(cluster(queues, "n1 memory=10", *running), "root.p.q.b ask memory=2") == NO_HELP
+    assert plan(cluster(queues, "n1 memory=10", *running), "root.p.q.b ask memory=2") == Reason.PREEMPTION_NO_VICTIM
     assert victims(cluster(queues.replace("memory:4", "memory:5"), "n1 memory=10", *running), "root.p.q.b ask memory=2")
 
 
@@ -146,7 +146,7 @@ def test_a_candidate_stays_if_its_queue_is_within_a_guarantee_of_both_queues_onc
     """The guarantee is of memory, of which r2 frees the excess; both are needed, for their gpu."""
     queues = "root.p guaranteed=memory:4; root.p.a; root.p.b"
     running = ["n1 memory=8 gpu=2", "root.p.a r1 n1 gpu=1", "root.p.a r2 n1 memory=5 gpu=1"]
-    assert plan(cluster(queues, *running), "root.p.b ask memory=1 gpu=2") == NO_HELP
+    assert plan(cluster(queues, *running), "root.p.b ask memory=1 gpu=2") == Reason.PREEMPTION_NO_VICTIM
     running[2:] = ["root.p.a r2 n1 memory=2 gpu=1", "root.p.a r3 n1 memory=5"]
     assert victims(cluster(queues, *running), "root.p.b ask memory=1 gpu=2") == ["r2", "r1"]
 
@@ -177,7 +177,7 @@ def on_one_of_many(count: int) -> Trial:
 def test_other_nodes_are_tried_if_the_fewest_victims_leave_the_queues_without_room() -> None:
     for count in (1, NODES_MAX - 1):
         assert chosen(plan(on_one_of_many(count), "root.p.b ask memory=4 gpu=1")) == ("n99", ["r2", "r1"])
-    assert plan(on_one_of_many(NODES_MAX), "root.p.b ask memory=4 gpu=1") == TOO_LITTLE
+    assert plan(on_one_of_many(NODES_MAX), "root.p.b ask memory=4 gpu=1") == Reason.PREEMPTION_TOO_LITTLE
 
 
 def test_victims_make_room_on_the_node_and_in_a_full_parent() -> None:
@@ -201,7 +201,7 @@ def test_nobody_goes_where_that_makes_no_room_in_the_queues() -> None:
     queues = "root.b guaranteed=memory:4; root.a; root.c preemption.policy=disabled"
     trial = cluster(queues, "n1 memory=4", "root.a r1 n1 memory=4", "n2 memory=9", "root.c r2 n2 memory=9")
     trial.takes(nodes("n2 memory=1", action=NODE_UPDATE))
-    assert plan(trial, "root.b ask memory=4") == TOO_LITTLE
+    assert plan(trial, "root.b ask memory=4") == Reason.PREEMPTION_TOO_LITTLE
     trial.takes(nodes("n2 memory=9", action=NODE_UPDATE))
     assert victims(trial, "root.b again memory=4") == ["r1"]
 
@@ -262,7 +262,7 @@ def test_nobody_goes_if_others_would_and_the_queue_of_the_ask_had_too_much_of_so
     parts = ("root.p.a g n1 gpu=2", "root.c r1 n1 memory=4")
     assert victims(cluster(queues, "n1 memory=4 gpu=5", *parts), "root.p.b ask memory=4 gpu=1") == ["r1"]
     two = cluster(queues, "n1 memory=8 gpu=5", *parts, "root.c r2 n1 memory=4")
-    assert plan(two, "root.p.b ask memory=4 gpu=1") == NO_HELP
+    assert plan(two, "root.p.b ask memory=4 gpu=1") == Reason.PREEMPTION_NO_VICTIM
 
 
 def test_with_room_on_a_node_victims_may_be_anywhere() -> None:
@@ -295,7 +295,7 @@ def test_who_is_gone_already_counts_as_gone() -> None:
     assert isinstance(first, Preempt)
     for victim in first.victims:
         ledger.mark_preempted(trial.partition, trial.app(victim.application_id), victim)
-    assert plan(trial, "root.b again memory=2") == NO_HELP
+    assert plan(trial, "root.b again memory=2") == Reason.PREEMPTION_NO_VICTIM
 
 
 def test_nothing_is_changed_by_a_plan() -> None:
@@ -357,17 +357,17 @@ def test_those_who_gain_what_is_missing_go_before_newer_ones() -> None:
 def test_a_draining_node_is_no_place_for_the_ask() -> None:
     trial = cluster(QUEUES, "n1 memory=4", "root.a r1 n1 memory=4")
     trial.takes(nodes("n1", action=NODE_DRAIN))
-    assert plan(trial, "root.b ask memory=4") == NO_HELP
+    assert plan(trial, "root.b ask memory=4") == Reason.PREEMPTION_NO_VICTIM
 
 
 def test_nor_is_one_that_is_too_small() -> None:
     trial = cluster(QUEUES, "n1 memory=4", "root.a r1 n1 memory=4")
-    assert plan(trial, "root.b ask memory=5") == NO_HELP
+    assert plan(trial, "root.b ask memory=5") == Reason.PREEMPTION_NO_VICTIM
 
 
 def test_nor_is_one_where_all_candidates_together_are_too_small() -> None:
     trial = cluster(QUEUES, "n1 memory=4", "root.a r1 n1 memory=2", "root.b mine n1 memory=2")
-    assert plan(trial, "root.b ask memory=3") == NO_HELP
+    assert plan(trial, "root.b ask memory=3") == Reason.PREEMPTION_NO_VICTIM
 
 
 def test_nodes_that_are_kept_for_the_ask_itself_are_like_others() -> None:
@@ -399,7 +399,7 @@ def test_a_reservation_ends_for_an_ask_that_is_more_important_or_if_its_own_is_b
 def test_it_does_not_if_its_ask_is_as_important_and_within_its_guarantee_or_can_run_nowhere_else(
     queues: str, words: str
 ) -> None:
-    assert plan(kept(words, queues=queues), "root.b ask memory=4") == NO_HELP
+    assert plan(kept(words, queues=queues), "root.b ask memory=4") == Reason.PREEMPTION_NO_VICTIM
 
 
 def test_it_does_not_if_another_node_can_be_freed_though_with_more_victims() -> None:
@@ -422,7 +422,7 @@ def test_it_does_not_if_somebody_had_to_go_for_its_ask() -> None:
     trial = kept("")
     trial.takes(nodes("n1 memory=5", action=NODE_UPDATE))
     reservations.keep_victims_room(trial.partition, trial.app("root.c").reservations["kept"])
-    assert plan(trial, "root.b ask memory=4 priority=1") == NO_HELP
+    assert plan(trial, "root.b ask memory=4 priority=1") == Reason.PREEMPTION_NO_VICTIM
 
 
 # Where somebody else has a say --------------------------------------------------------------------------------------
@@ -441,7 +441,9 @@ def test_a_node_that_does_not_admit_the_ask_is_passed_by() -> None:
 
 def test_if_none_does_nobody_goes() -> None:
     trial = cluster(FULL_QUEUE, *ROOM)
-    assert plan(trial, "root.p.b ask memory=4", tried=False, admits=lambda ask, node: False) == NO_HELP
+    assert (
+        plan(trial, "root.p.b ask memory=4", tried=False, admits=lambda ask, node: False) == Reason.PREEMPTION_NO_VICTIM
+    )
 
 
 def test_originators_and_unwilling_ones_count_more_than_numbers() -> None:
