@@ -223,8 +223,8 @@ def _decide_in_leaf(state: PartitionState, leaf: Queue) -> AskDecision | None:
             decision = attempt.decide()
             if decision is not None:
                 return decision
-            if progress.tried >= ATTEMPTS_AT_ONCE and readiness.attempts_left < inf:
-                readiness.cut_attempt(application, progress)
+            if progress.is_cut:
+                readiness.cut_attempt(application, progress, stays=progress.tried < ATTEMPTS_AT_ONCE)
                 continue
         readiness.park_application(application, account, progress.waits, progress.searches)
         if progress.retry_at < NEVER:
@@ -255,13 +255,17 @@ class Attempt:
         self.progress = progress
 
     def decide(self) -> AskDecision | None:
-        """Return the decision for the first ask that can be placed. In a turn, stop after ATTEMPTS_AT_ONCE groups."""
+        """Return the decision for the first ask that can be placed. Stop after ATTEMPTS_AT_ONCE groups, or at the end
+        of the attempts of the turn: a search for victims may cost hundreds of them.
+        """
         enough, progress, readiness = self.leaf.policies.back_off_after, self.progress, self.state.readiness
         last = progress.last
         for group in self.application.asks.groups:
             if last is not None and place_of(group.head) <= last:  # tried in an earlier turn
                 continue
-            if progress.tried >= ATTEMPTS_AT_ONCE and readiness.attempts_left < inf:
+            left = readiness.attempts_left
+            if progress.tried and (left <= 0 or (progress.tried >= ATTEMPTS_AT_ONCE and left < inf)):
+                progress.is_cut = True
                 return None
             if enough and is_back_off_due(progress.failed, enough, (group.head,)):
                 self._back_off()

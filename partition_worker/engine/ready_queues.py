@@ -230,8 +230,9 @@ class Readiness:
         self._has_continued = bool(self.cut) and not self._has_continued
         if self._has_continued:
             application, _ = next(iter(self.cut.values()))
-            self._update_ready(application)
-            self.touch(application.queue)
+            if application not in self.ready[application.queue.rank]:
+                self._update_ready(application)
+                self.touch(application.queue)
 
     def end_turn(self) -> bool:
         """Allow any number of attempts until the next turn; return whether that has something to continue."""
@@ -239,9 +240,12 @@ class Readiness:
         self.attempts_left = inf
         return is_over or bool(self.cut)
 
-    def cut_attempt(self, application: Application, progress: AttemptProgress) -> None:
-        """Let an attempt wait for a later turn."""
-        self.ready[application.queue.rank].drop(application)
+    def cut_attempt(self, application: Application, progress: AttemptProgress, *, stays: bool) -> None:
+        """Let an attempt wait for a later turn. The application `stays` the next one if it has had little of the turn;
+        otherwise others have theirs first.
+        """
+        if not stays:
+            self.ready[application.queue.rank].drop(application)
         self.cut[application.rank] = application, progress
 
     def continue_attempt(self, application: Application) -> AttemptProgress:
@@ -249,7 +253,7 @@ class Readiness:
         if self.cut and application.rank in self.cut:
             _, progress = self.cut.pop(application.rank)
             if progress.retry_round == self.retry_round:
-                progress.tried = 0
+                progress.tried, progress.is_cut = 0, False
                 return progress
         return AttemptProgress(self.retry_round)
 

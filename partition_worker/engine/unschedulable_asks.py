@@ -60,6 +60,8 @@ class AttemptProgress:
     """The first ask of the last group that was tried; None before the first."""
     tried: int = 0
     """Groups that failed in this turn."""
+    is_cut: bool = False
+    """Whether it stopped before the next group."""
 
 
 class ParkedQueues:

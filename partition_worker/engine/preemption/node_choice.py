@@ -56,6 +56,10 @@ Choice = tuple[Node, list[Candidate]]
 """A node, and the victims on it."""
 
 
+LargerOption = tuple[tuple[bool, bool, float, int], str, list[Candidate]]
+"""A sort key, the id of a node, and the victims on it."""
+
+
 class _Option(NamedTuple):
     """A node, and the candidates on it in the order in which they would go; the first `needed` free the room."""
 
@@ -95,7 +99,7 @@ def _may_end(reservation: Reservation, leaf: Queue, ask: Allocation) -> bool:
     return not Guarantees(reservation.leaf).taker.covers(drop_zeros(reservation.ask.resources))
 
 
-def choose_node(
+def list_choices(
     nodes: Nodes,
     usable: dict[str, Node],
     ask: Allocation,
@@ -103,27 +107,35 @@ def choose_node(
     candidates: Sequence[Candidate],
     *,
     nodes_tried: bool,
-) -> Choice | None:
-    """Return the node with the lowest cost, and the victims on it: the fewest victims and, if possible, no originators
-    and only victims that agreed; of equals the first by id. None if no node can be freed.
+) -> Iterator[Choice]:
+    """Yield the nodes that can be freed, with the victims on each, by ascending cost: the fewest victims and, if
+    possible, no originators and only victims that agreed; of equals the first by id.
 
-    A node with room needs no victims. With `nodes_tried` it is not an option: it did not take the ask.
+    A node with room needs no victims. With `nodes_tried` it is not an option: it did not take the ask. The victims of a
+    node are chosen when its turn may have come: the candidates must be the same at each step, and nodes that are no
+    longer usable are left out.
     """
     on_node = _sort_by_node(candidates)
-    found: Choice | None = None
-    cheapest = (COST_MAX, "")
+    found: list[tuple[int, str, list[Candidate]]] = []
     prospects = _find_prospects(usable, wanted, on_node, _largest_gains(wanted, candidates), nodes_tried=nodes_tried)
     costs = [(_cost(on_node.get(node_id, []), at_least), node_id, missing) for at_least, node_id, missing in prospects]
     for cost_at_least, node_id, missing in sorted(costs):
-        if (cost_at_least, node_id) > cheapest:
-            break
+        while found and found[0][:2] < (cost_at_least, node_id):
+            _, cheapest, victims = heappop(found)
+            if cheapest in usable:
+                yield usable[cheapest], victims
+        if node_id not in usable:
+            continue
         there = on_node.get(node_id, [])
         victims = pick_victims(missing, there) if missing else []
         if victims or (not missing and nodes.is_accepted(ask.shape, usable[node_id])):
-            cost = _cost(there, len(victims)), node_id
-            if cost < cheapest:
-                found, cheapest = (usable[node_id], victims), cost
-    return found
+            cost = _cost(there, len(victims))
+            if cost < COST_MAX:
+                heappush(found, (cost, node_id, victims))
+    while found:
+        _, cheapest, victims = heappop(found)
+        if cheapest in usable:
+            yield usable[cheapest], victims
 
 
 def _sort_by_node(candidates: Iterable[Candidate]) -> dict[str, list[Candidate]]:
@@ -292,36 +304,43 @@ def _size(victims: list[Candidate], missing: Resources, wanted: Resources) -> fl
 
 
 def choose_node_of_larger_victims(
-    usable: dict[str, Node],
+    options: Sequence[LargerOption],
+    usable: Mapping[str, Node],
     ask: Allocation,
-    wanted: Resources,
-    candidates: Sequence[Candidate],
     choice: Choice | None,
     predicates: Predicates | None,
 ) -> Choice | Reason | None:
-    """Return the node with the smallest victims if those that are too large may be chosen as well: preferably no
-    originators and only victims that agreed; of equals the first by id. None if no node can be freed, or if the victims
-    of the choice without such candidates are no more reluctant. With `predicates`, the RM decides about these victims.
+    """Return the first of these options whose node is usable, and whose victims are less reluctant than those of the
+    choice without candidates that are too large; None if there is none. With `predicates`, the RM decides about these
+    victims.
     """
-    options = _list_larger_options(usable, wanted, candidates, choice)
-    if predicates is not None:
-        return _search(predicates, ask, iter(options), {})
-    return (options[0].node, options[0].candidates) if options else None
+    better = (
+        (usable[node_id], victims)
+        for _, node_id, victims in options
+        if node_id in usable and (choice is None or reluctance_of(victims) < reluctance_of(choice[1]))
+    )
+    if predicates is None:
+        return next(better, None)
+    ranked = (_Option(node, victims, len(victims), rank) for rank, (node, victims) in enumerate(better))
+    return _search(predicates, ask, ranked, {})
 
 
-def _list_larger_options(
-    usable: dict[str, Node], wanted: Resources, candidates: Sequence[Candidate], choice: Choice | None
-) -> list[_Option]:
+def list_larger_options(
+    usable: dict[str, Node], wanted: Resources, candidates: Sequence[Candidate]
+) -> list[LargerOption]:
+    """Return the nodes that can be freed if candidates that are too large may be chosen as well, those with the
+    smallest victims first: preferably no originators and only victims that agreed; of equals the first by id.
+    """
     on_node = _sort_by_node(candidates)
     prospects = _find_prospects(usable, wanted, on_node, _largest_gains(wanted, candidates), nodes_tried=True)
-    found: list[tuple[tuple[bool, bool, float, int], str, list[Candidate]]] = []
+    found: list[LargerOption] = []
     for _, node_id, missing in prospects:
         there = on_node[node_id]
         victims = pick_larger_victims(missing, there, wanted) if _frees(there, missing) else []
-        if victims and (choice is None or reluctance_of(victims) < reluctance_of(choice[1])):
+        if victims:
             found.append((_larger_key(victims, missing, wanted), node_id, victims))
     found.sort(key=lambda option: option[:2])
-    return [_Option(usable[node_id], victims, len(victims), rank) for rank, (_, node_id, victims) in enumerate(found)]
+    return found
 
 
 def _cost(candidates: list[Candidate], count: int) -> int:
@@ -357,8 +376,8 @@ def choose_node_with_rm(
     *,
     nodes_tried: bool,
 ) -> Choice | Reason | None:
-    """As `choose_node`, of the nodes on which the ask would run by the verdicts of the RM; VERDICT_PENDING if they are
-    not known, and have been requested.
+    """The first one of `list_choices`, of the nodes on which the ask would run by the verdicts of the RM;
+    VERDICT_PENDING if they are not known, and have been requested.
     """
     on_node = _sort_by_node(candidates)
     prospects = _find_prospects(usable, wanted, on_node, _largest_gains(wanted, candidates), nodes_tried=nodes_tried)

@@ -31,6 +31,7 @@ cooldown applies.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from typing import Final
 
@@ -44,10 +45,12 @@ from yunishard.partition_worker.engine.application import Application, find_queu
 from yunishard.partition_worker.engine.nodes.node_index import Node
 from yunishard.partition_worker.engine.preemption.node_choice import (
     Choice,
-    choose_node,
+    LargerOption,
     choose_node_of_larger_victims,
     choose_node_with_rm,
     find_usable_nodes,
+    list_choices,
+    list_larger_options,
     pick_larger_victims,
     pick_victims,
     reluctance_of,
@@ -75,6 +78,11 @@ NODES_MAX: Final = 10
 """Nodes that an ask within its guarantee tries one after the other, if the victims on a node leave its queues without
 room and no others make up for that. Each try looks at all nodes and candidates again, so without a limit a search that
 fails would take the square of their number. Beyond it the search fails.
+"""
+
+CHECKS_PER_ATTEMPT: Final = 16
+"""Nodes and candidates that a search looks at in the time of one failed attempt, 20 to 30 µs. A turn ends once the
+attempts that it is allowed are used up: the search in progress is its last one.
 """
 
 ATTEMPTS_PER_LEAF: Final = 10
@@ -227,12 +235,15 @@ def plan_victims(
     if not _is_guaranteed(guarantees.taker, wanted, candidates):
         return Reason.PREEMPTION_GUARANTEE_USED
     search = _Search(state, application, ask, guarantees.taker, candidates, guarantees.taker.covers(wanted), limit)
-    free, reserved = find_usable_nodes(state.nodes, leaf, ask, wanted)
+    usable, giving_way = find_usable_nodes(state.nodes, leaf, ask, wanted)
+    state.readiness.attempts_left -= (len(state.nodes) + len(candidates)) / CHECKS_PER_ATTEMPT
+    free, reserved = _Pool(usable=usable, nodes_tried=nodes_tried), _Pool(usable=giving_way, nodes_tried=False)
     failure = Reason.PREEMPTION_NO_VICTIM
     for _ in range(NODES_MAX):
-        choice = search.choose_node(free, nodes_tried=nodes_tried)
-        if choice is None and reserved:
-            choice = search.choose_node(reserved, nodes_tried=False)
+        state.readiness.attempts_left -= len(candidates) / CHECKS_PER_ATTEMPT
+        choice = search.choose_node(free)
+        if choice is None and giving_way:
+            choice = search.choose_node(reserved)
         if choice is None or isinstance(choice, Reason):
             return choice or failure
         node, there = choice
@@ -245,8 +256,8 @@ def plan_victims(
         failure = victims
         if not (there and search.may_exceed):
             break
-        for usable in (free, reserved):
-            usable.pop(node.node_id, None)
+        for pool in (free, reserved):
+            pool.drop(node)
     return failure
 
 
@@ -266,6 +277,40 @@ def _is_guaranteed(taker: GuaranteeShare, wanted: Resources, candidates: list[Ca
 
 
 # The victims ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, kw_only=True)
+class _Pool:
+    """Nodes that a search may free, and what it has found out about them: trying the next node costs no second look at
+    all nodes and candidates.
+    """
+
+    usable: dict[str, Node]
+    nodes_tried: bool
+    """Whether nodes with room did not take the ask."""
+    accepted: dict[str, Node] | None = None
+    """Those that accept the ask; None before the first look."""
+    larger: list[LargerOption] | None = None
+    """The options of larger victims; None before the first look."""
+    choices: Iterator[Choice] | None = None
+    choice: Choice | None = None
+    """The first of the choices whose node was not dropped; None at the end of them."""
+
+    def find_choice(self, search: "_Search") -> Choice | None:
+        """Return the first choice without victims that are too large."""
+        if self.choices is None:
+            nodes, ask, usable = search.state.nodes, search.ask, self.accepted or {}
+            wanted, candidates = drop_zeros(ask.resources), search.candidates
+            self.choices = list_choices(nodes, usable, ask, wanted, candidates, nodes_tried=self.nodes_tried)
+            self.choice = next(self.choices, None)
+        return self.choice
+
+    def drop(self, node: Node) -> None:
+        """Leave out a node that was tried."""
+        for nodes in (self.usable, self.accepted or {}):
+            nodes.pop(node.node_id, None)
+        if self.choices is not None and self.choice is not None and self.choice[0] is node:
+            self.choice = next(self.choices, None)
 
 
 @dataclass(slots=True)
@@ -290,29 +335,42 @@ class _Search:
         constraint = self.ask.shape.constraint
         return self.state.nodes.predicates.asks_about_victims and constraint is not None and bool(constraint.asked)
 
-    def choose_node(self, usable: dict[str, Node], *, nodes_tried: bool) -> Choice | Reason | None:
-        """Return the node to free, of these, with the victims on it; VERDICT_PENDING if the RM has to answer first, and
-        None if none can be freed. Raises WorkSpent.
+    def choose_node(self, pool: "_Pool") -> Choice | Reason | None:
+        """Return the node to free, of a pool, with the victims on it; VERDICT_PENDING if the RM has to answer
+        first, and None if none can be freed. Raises WorkSpent.
         """
-        nodes, ask, candidates, limit = self.state.nodes, self.ask, self.candidates, self.limit
-        predicates, constraint, wanted = nodes.predicates, ask.shape.constraint, drop_zeros(ask.resources)
+        ask, wanted = self.ask, drop_zeros(self.ask.resources)
+        predicates, constraint = self.state.nodes.predicates, ask.shape.constraint
         choice: Choice | Reason | None
         self.are_larger = False
+        usable = self._list_accepted(pool)
         if self.asks_rm and constraint is not None:
-            usable = {key: node for key, node in usable.items() if predicates.meets(constraint.demands, node, limit)}
+            candidates, nodes_tried = self.candidates, pool.nodes_tried
             choice = choose_node_with_rm(predicates, usable, ask, wanted, candidates, nodes_tried=nodes_tried)
         else:
-            if constraint is not None or nodes.ever_guarded:
-                shape = ask.shape
-                usable = {k: n for k, n in usable.items() if nodes.is_accepted(shape, n, allocate=False, limit=limit)}
-            choice = choose_node(nodes, usable, ask, wanted, candidates, nodes_tried=nodes_tried)
+            choice = pool.find_choice(self)
         if self.may_exceed and (choice is None or (not isinstance(choice, Reason) and any(reluctance_of(choice[1])))):
             deciding = predicates if self.asks_rm else None
-            larger = choose_node_of_larger_victims(usable, ask, wanted, candidates, choice, deciding)
+            if pool.larger is None:
+                pool.larger = list_larger_options(usable, wanted, self.candidates)
+            larger = choose_node_of_larger_victims(pool.larger, usable, ask, choice, deciding)
             if larger is not None:
                 self.are_larger = True
                 return larger
         return choice
+
+    def _list_accepted(self, pool: "_Pool") -> dict[str, Node]:
+        """Return the nodes of a pool that accept the ask, and were not dropped."""
+        if pool.accepted is None:
+            nodes, shape, limit = self.state.nodes, self.ask.shape, self.limit
+            constraint, pool.accepted = shape.constraint, pool.usable
+            if self.asks_rm and constraint is not None:
+                meets = nodes.predicates.meets
+                pool.accepted = {k: n for k, n in pool.usable.items() if meets(constraint.demands, n, limit)}
+            elif constraint is not None or nodes.ever_guarded:
+                accepts = partial(nodes.is_accepted, shape, allocate=False, limit=limit)
+                pool.accepted = {k: n for k, n in pool.usable.items() if accepts(n)}
+        return pool.accepted
 
     def has_queue_room(self) -> bool:
         """Whether the queues of the ask have room without victims."""
@@ -379,7 +437,9 @@ class _Search:
         others = [
             (one, giver)
             for one, giver in self.candidates
-            if one.key not in keys and level in applications[one.application_id].queue.ancestry()
+            if one.key not in keys
+            and any(one.resources.get(kind) for kind in missing)
+            and level in applications[one.application_id].queue.ancestry()
         ]
         more = pick_victims(missing, others)
         if self.may_exceed:

@@ -1,6 +1,7 @@
 """Others have to go for an ask: when it may want that, what follows, and what is kept for it."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from yunishard.common.messages.rm_messages import (
     NODE_DRAIN_TO_SCHEDULABLE,
     NODE_UPDATE,
 )
-from yunishard.partition_worker.engine import ledger
+from yunishard.partition_worker.engine import ledger, queue_traversal
 from yunishard.partition_worker.engine.attempt_log import (
     NO_GUARANTEE,
     NO_HELP,
@@ -623,3 +624,27 @@ def test_what_runs_elsewhere_and_what_is_foreign_does_not_count() -> None:
 def test_neither_guarantees_nor_policies_protect_and_its_own_queue_does_not_either() -> None:
     parts = ("n1 memory=2", "root.a r1 n1 memory=1", "root.z r2 n1 memory=1")
     assert found(cluster(REQUIRED_NODE_QUEUES, *parts), "memory=2") == ["r2", "r1"]
+
+
+@pytest.mark.parametrize(("checks_per_attempt", "searches"), [(16, [3]), (0.25, [1, 1, 1])])
+def test_a_search_counts_as_the_work_of_a_turn(
+    checks_per_attempt: float, searches: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = borrowed("root.owner guaranteed=memory:10; root.borrower guaranteed=memory:10", wanted="memory=3")
+    one.does(asks("owner o2 memory=4 preemptor", "owner o3 memory=5 preemptor"))
+    counts: list[int] = []
+    plan = victim_choice.plan_victims
+
+    def counting(*args: Any, **fields: Any) -> Any:
+        counts[-1] += 1
+        return plan(*args, **fields)
+
+    monkeypatch.setattr(victim_choice, "plan_victims", counting)
+    monkeypatch.setattr(victim_choice, "CHECKS_PER_ATTEMPT", checks_per_attempt)
+    monkeypatch.setattr(queue_traversal, "ATTEMPTS_PER_TURN", 4)
+    one.now += 30.0
+    while one.partition.next_change <= one.now or not one.partition.idle:
+        counts.append(0)
+        one._step(one.partition.step(one.now, 10))
+    assert [count for count in counts if count] == searches
+    assert going(one) == []
