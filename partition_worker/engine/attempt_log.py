@@ -16,10 +16,10 @@ from typing import Final, NamedTuple
 from yunishard.common.messages.reasons import Reason
 from yunishard.common.resources import NOTHING
 
-LIMITS_FULL: Final = (Reason.USER_LIMIT, Reason.GROUP_LIMIT)
+LIMITS_FULL: Final = frozenset((Reason.USER_LIMIT, Reason.GROUP_LIMIT))
 """The user or the group has no room."""
 
-QUEUES_FULL: Final = (Reason.QUEUE_MAXIMUM, Reason.CLUSTER_FULL, Reason.QUEUE_ROOM_KEPT)
+QUEUES_FULL: Final = frozenset((Reason.QUEUE_MAXIMUM, Reason.CLUSTER_FULL, Reason.QUEUE_ROOM_KEPT))
 """The queues have no room; the maximum of the root is the size of the cluster."""
 
 
@@ -63,12 +63,15 @@ def log_attempt(log: AttemptLog, cause: WaitCause, now: float) -> None:
     """Count a failed attempt. Victims come before the check: that is the order of YuniKorn's messages. Of an ask with a
     reservation the log has only what came of a search for victims.
     """
-    for message in cause.nodes:
-        _count(log, message, None, now)
+    code = cause.code
+    if cause.nodes:
+        for message in cause.nodes:
+            _count(log, message, None, now)
+        return
     if cause.search is not None:
         _count(log, cause.search, None, now)
-    if not cause.nodes and cause.code is not Reason.RESERVED_NODE_FULL:
-        _count(log, cause.code, None if cause.code is Reason.REQUIRED_NODE_FULL else cause, now)
+    if code is not Reason.RESERVED_NODE_FULL:
+        _count(log, code, None if code is Reason.REQUIRED_NODE_FULL else cause, now)
 
 
 def _count(log: AttemptLog, key: str, cause: WaitCause | None, now: float) -> None:

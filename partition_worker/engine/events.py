@@ -155,21 +155,24 @@ def record_failure(state: PartitionState, ask: Allocation, cause: WaitCause) -> 
     """
     assert ask.group is not None, ask.key
     log_attempt(ask.group.log, cause, state.now)
-    application = state.applications[ask.application_id]
-    if cause.nodes:  # they are counted from time to time only
+    code = cause.code
+    if code in LIMITS_FULL:
+        if not ask.lacks_quota:
+            ask.lacks_quota = True
+            account = state.usage.account(state.applications[ask.application_id])
+            lack = _format_lack(ask, account.headroom())
+            record_request(state, ask, f"Request '{ask.key}' exceeds the available user quota {lack}")
+    elif code in QUEUES_FULL:
+        if not ask.lacks_queue_room:
+            ask.lacks_queue_room = True
+            leaf = state.applications[ask.application_id].queue
+            lack = _format_lack(ask, leaf.compute_headroom())
+            record_request(state, ask, f"Request '{ask.key}' does not fit in queue '{leaf.path}' {lack}")
+    elif code is Reason.NO_NODE_FITS and cause.nodes:  # they are counted from time to time only
         ask.unschedulable_told_at = state.now
         told = "".join(f"{reason} ({cause.nodes[reason]}x); " for reason in sorted(cause.nodes))
         record_request(state, ask, f"Unschedulable request '{ask.key}': {told}")
-    elif cause.code in LIMITS_FULL and not ask.lacks_quota:
-        ask.lacks_quota = True
-        lack = _format_lack(ask, state.usage.account(application).headroom())
-        record_request(state, ask, f"Request '{ask.key}' exceeds the available user quota {lack}")
-    elif cause.code in QUEUES_FULL and not ask.lacks_queue_room:
-        ask.lacks_queue_room = True
-        leaf = application.queue
-        lack = _format_lack(ask, leaf.compute_headroom())
-        record_request(state, ask, f"Request '{ask.key}' does not fit in queue '{leaf.path}' {lack}")
-    elif cause.code is Reason.REQUIRED_NODE_FULL and state.now >= ask.no_victim_told_at + UNSCHEDULABLE_TOLD_EVERY_S:
+    elif code is Reason.REQUIRED_NODE_FULL and state.now >= ask.no_victim_told_at + UNSCHEDULABLE_TOLD_EVERY_S:
         ask.no_victim_told_at = state.now
         told = f"Unschedulable request '{ask.key}' with required node '{cause.node}', no preemption victim found"
         record_request(state, ask, told)

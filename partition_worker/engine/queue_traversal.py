@@ -366,7 +366,7 @@ class Attempt:
         node, obstacle = nodes.get(group.shape.required_node), nodes.find_obstacle(group.shape)
         if node is None or obstacle is not None:
             self._wait(group)
-            return wait_causes.find_required_node_cause(nodes, group.shape, obstacle or Reason.REQUIRED_NODE_MISSING)
+            return wait_causes.find_required_node_cause(node, group.shape, obstacle or Reason.REQUIRED_NODE_MISSING)
         fits = node.has_room(group.shape.amounts) and nodes.is_accepted(group.shape, node)
         if fits and not any(one.for_required_node for one in node.reservations.values()):
             return Allocate(self.application, group.head, node)

@@ -10,7 +10,6 @@ from yunishard.partition_worker.engine.allocation import Amounts, AskShape, find
 from yunishard.partition_worker.engine.application import Application
 from yunishard.partition_worker.engine.attempt_log import WaitCause
 from yunishard.partition_worker.engine.nodes.node_index import Node
-from yunishard.partition_worker.engine.nodes.nodes import Nodes
 from yunishard.partition_worker.engine.queues.queue import Queue
 from yunishard.partition_worker.engine.user_limits import QueueUsage, UsageAccount
 
@@ -80,13 +79,11 @@ def compare_with_queue(queue: Queue, kind: str, value: int, search: Reason | Non
     return WaitCause(code, queue.path, "", "", "", kind, used, maximum, value, search)
 
 
-def find_required_node_cause(nodes: Nodes, shape: AskShape, code: Reason) -> WaitCause:
+def find_required_node_cause(node: Node | None, shape: AskShape, code: Reason) -> WaitCause:
     """Return why the node that an ask requires can neither take it nor be reserved for it (`Nodes.find_obstacle`)."""
-    name = shape.required_node
-    node = nodes.get(name)
     if code is Reason.REQUIRED_NODE_TOO_SMALL and node is not None:
         return compare_with_size(node, shape.amounts)[0]
-    return WaitCause(code, node=name)
+    return WaitCause(code, node=shape.required_node)
 
 
 def compare_with_size(node: Node, amounts: Amounts) -> list[WaitCause]:

@@ -218,7 +218,8 @@ def test_an_ask_shows_what_came_of_the_attempts_to_place_it() -> None:
     ask.group.log.clear()
     for cause, at in (
         (WaitCause(Reason.QUEUE_MAXIMUM, "root.a", resource="memory", used=3, maximum=4, asked=2), 5.0),
-        (WaitCause(Reason.NO_NODE_FITS, nodes={"taint": 2}, search=Reason.PREEMPTION_DELAY), 6.0),
+        (WaitCause(Reason.NO_NODE_FITS, nodes={"taint": 2}), 6.0),
+        (WaitCause(Reason.RESERVED_NODE_FULL, search=Reason.PREEMPTION_DELAY), 6.0),
         (WaitCause(Reason.CLUSTER_FULL, "root", resource="memory", used=9, maximum=10, asked=2), 7.5),
     ):
         log_attempt(ask.group.log, cause, at)
