@@ -25,8 +25,8 @@ from yunishard.common.messages.rm_messages import (
     ApplicationRequest,
     NodeRequest,
 )
+from yunishard.partition_worker.engine.effects import Effect
 from yunishard.partition_worker.engine.partition import Partition
-from yunishard.partition_worker.engine.state import Effect
 from yunishard.partition_worker.worker import BUDGET_DECISIONS
 
 NOW_S: Final = 1_700_000_000.0

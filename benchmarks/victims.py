@@ -21,8 +21,8 @@ from yunishard.common.messages.rm_messages import (
     AllocationRequest,
     PreemptionPolicy,
 )
+from yunishard.partition_worker.engine.effects import Effect
 from yunishard.partition_worker.engine.partition import Partition
-from yunishard.partition_worker.engine.state import Effect
 
 NODES: Final = 500
 PER_NODE: Final = 4

@@ -6,31 +6,31 @@ functions from that table. The scores of a policy must be finite, and depend on 
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
-from yunishard.common.messages.kinds import Resources
+ScoreNode = Callable[[list[int], list[int], list[tuple[int, float]]], float]
+"""From what is available on a node, its capacity, both by the number of the resource type, and the weights of the types
+to a score. A node lacks the types of which its capacity is 0 or that its list is too short for.
+"""
 
-ScoreNode = Callable[[Resources, Resources, Mapping[str, float]], float]
-"""From what is available on a node, its capacity and the weights of the resource types to a score."""
 
-
-def score_fair(available: Resources, capacity: Resources, weights: Mapping[str, float]) -> float:
+def score_fair(available: list[int], capacity: list[int], weights: list[tuple[int, float]]) -> float:
     """Spread: the least used node is tried first. The score is the used fraction of the node: the weighted mean over
-    the types that it has and that have a weight, or 0.0.
-
-    Weights that are NaN count as 0. If the mean is not finite, because weights are infinite or too large, it is 0.0.
+    the types that it has and that have a weight, or 0.0. If the mean is not finite, because weights are infinite or too
+    large, it is 0.0.
     """
     total_weight = weighted = 0.0
-    for kind, weight in weights.items():
-        if kind in capacity and (weight > 0 or weight < 0):  # neither is true of NaN
-            weighted += weight * (1.0 - available.get(kind, 0) / capacity[kind])
+    types = len(capacity)
+    for number, weight in weights:
+        if number < types and capacity[number]:
+            weighted += weight * (1.0 - available[number] / capacity[number])
             total_weight += weight
     mean = weighted / total_weight if total_weight else 0.0
-    return mean if math.isfinite(mean) else 0.0
+    return mean if -math.inf < mean < math.inf else 0.0
 
 
-def score_bin_packing(available: Resources, capacity: Resources, weights: Mapping[str, float]) -> float:
+def score_bin_packing(available: list[int], capacity: list[int], weights: list[tuple[int, float]]) -> float:
     """Fill up: the most used node is tried first."""
     return 1.0 - score_fair(available, capacity, weights)
 

@@ -24,9 +24,10 @@ from yunishard.common.names import external_name
 from yunishard.common.rest.records import DecisionView, KilledView, MovedView, NodeStateView, QueueStateView, StepsView
 from yunishard.partition_worker.engine.administration import NotDone, no_application, no_queue
 from yunishard.partition_worker.engine.application import Application
+from yunishard.partition_worker.engine.effects import Effect
 from yunishard.partition_worker.engine.partition import Partition
 from yunishard.partition_worker.engine.queue_traversal import Decision
-from yunishard.partition_worker.engine.state import Effect, Release
+from yunishard.partition_worker.engine.state import Release
 from yunishard.partition_worker.redaction import Visibility
 from yunishard.partition_worker.views import build_mark_view, build_node_state
 
@@ -133,5 +134,5 @@ def _describe(decision: Decision, effects: list[Effect]) -> DecisionView:
         application_id=decision.application.application_id,
         allocation_key=decision.ask.key,
         node_id="" if isinstance(decision, Release) else decision.node.node_id,
-        releases=[part.allocation_key for _, part in effects if isinstance(part, AllocationRelease)],
+        releases=[one.part.allocation_key for one in effects if isinstance(one.part, AllocationRelease)],
     )

@@ -27,6 +27,7 @@ from yunishard.common.process.metrics import (
     join_samples,
     report_journal_stuck,
 )
+from yunishard.partition_worker.engine.amounts import name_types
 from yunishard.partition_worker.engine.application import ENDED, Application, AppState
 from yunishard.partition_worker.engine.explain.counts import count_waiting_asks
 from yunishard.partition_worker.engine.nodes.node_index import Node
@@ -69,7 +70,8 @@ def _read_values(queue: Queue) -> object:
     of an application is counted.
     """
     return (
-        (dict(queue.allocated), dict(queue.pending), dict(queue.preempting)),
+        (list(queue.allocated_sum), list(queue.pending_sum), dict(queue.preempting)),
+        (queue.allocated_types, queue.pending_types),
         (queue.guaranteed, queue.maximum, len(queue.once_guaranteed), len(queue.once_limited)),
         (_has_application_limit(queue), queue.max_applications),
         (list(queue.applications), dict(queue.reached)),
@@ -93,8 +95,8 @@ def _resource_samples(queue: Queue) -> Iterator[Sample]:
     for state, amounts in (
         ("guaranteed", {**dict.fromkeys(queue.once_guaranteed, 0), **(queue.guaranteed or {})}),
         ("max", {**dict.fromkeys(queue.once_limited, 0), **(queue.maximum or {})}),
-        ("allocated", queue.allocated),
-        ("pending", queue.pending),
+        ("allocated", name_types(queue.allocated_sum, queue.allocated_types)),
+        ("pending", name_types(queue.pending_sum, queue.pending_types)),
         ("preempting", queue.preempting),
     ):
         for kind, amount in sorted(amounts.items()):

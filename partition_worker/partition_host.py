@@ -42,10 +42,11 @@ from yunishard.common.messages.wire import NEVER, Incoming, Outgoing, WireError,
 from yunishard.common.names import BROKER, usual_name
 from yunishard.partition_worker import admin_actions
 from yunishard.partition_worker.engine.allocation import Allocation, AskGroup
+from yunishard.partition_worker.engine.effects import Effect, IgnoredRelease, LogLine, Part
 from yunishard.partition_worker.engine.partition import Partition
 from yunishard.partition_worker.engine.predicates.predicate import Predicate
 from yunishard.partition_worker.engine.recording import collect_changes
-from yunishard.partition_worker.engine.state import DEFAULT, Changes, Effect, IgnoredRelease, LogLine, Part, Tuning
+from yunishard.partition_worker.engine.state import DEFAULT, Changes, Tuning
 from yunishard.partition_worker.event_ring_buffer import EventRingBuffer
 from yunishard.partition_worker.rm_channel import RMChannel, build_messages, select_parts
 

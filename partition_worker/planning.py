@@ -35,10 +35,10 @@ from yunishard.partition_worker import explanations
 from yunishard.partition_worker.engine.administration import NotDone
 from yunishard.partition_worker.engine.allocation import Allocation
 from yunishard.partition_worker.engine.application import Application
+from yunishard.partition_worker.engine.effects import Effect
 from yunishard.partition_worker.engine.explain.counts import survey_waiting
 from yunishard.partition_worker.engine.explain.explanations import explain_application
 from yunishard.partition_worker.engine.partition import Partition
-from yunishard.partition_worker.engine.state import Effect
 from yunishard.partition_worker.engine.user_limits import Tracker
 from yunishard.partition_worker.redaction import Visibility
 from yunishard.partition_worker.virtual_time import Eviction, Submission, Task, VirtualTime, task_name

@@ -28,7 +28,7 @@ from yunishard.common.messages.rm_messages import Received
 from yunishard.common.messages.session import BACKLOG_MAX_MESSAGES, Outbox
 from yunishard.common.messages.wire import Outgoing, encode_body, make_outgoing
 from yunishard.common.names import BROKER, JOURNAL
-from yunishard.partition_worker.engine.state import Effect, IgnoredRelease, LogLine, Part
+from yunishard.partition_worker.engine.effects import Effect, IgnoredRelease, LogLine, Part
 
 
 class RMChannel:

@@ -256,7 +256,8 @@ def _make_application_getters(partition: Partition) -> dict[str, Getter[Applicat
 
     def find_first_reason(one: Application) -> str:
         """Why the asks wait that are tried first; empty without asks."""
-        return finder.find(one, one.asks.first_group) if one.requests else ""
+        first = one.asks.first_group
+        return "" if first is None else finder.find(one, first)
 
     return {**_APPLICATION, "reason": find_first_reason}
 
@@ -358,10 +359,10 @@ _ASK: Final[Mapping[str, Getter[_AskRow]]] = {
     "application": lambda one: one.application.application_id,
     "queue": lambda one: one.application.queue.path,
     "user": lambda one: one.application.user.name,
-    "state": lambda one: _STANDINGS[one.group.kind.standing],
-    "count": lambda one: len(one.group.asks),
+    "state": lambda one: _STANDINGS[one.group.standing],
+    "count": lambda one: len(one.group),
     "resource": lambda one: one.head.resources,
-    "priority": lambda one: one.group.kind.priority,
+    "priority": lambda one: one.group.priority,
     "created": lambda one: one.head.created_ns,
     "placeholder": lambda one: one.head.placeholder,
     "taskGroup": lambda one: one.head.task_group,
@@ -382,7 +383,7 @@ def _build_asks(request: TableRequest) -> TableView:
     narrowed = _drop_text(request)
     applications = [one for one in _filter_applications(narrowed, of) if one.requests]
     applications.sort(key=lambda one: one.application_id)
-    _check_number(sum(len(one.asks.groups_by_kind) for one in applications), "application or queue")
+    _check_number(sum(len(one.asks.groups_by_key) for one in applications), "application or queue")
     describe = make_describer(partition, request.visible)
     found = [_AskRow(one, group, group.head, describe) for one in applications for group in one.asks.groups]
     if key_filter is not None:

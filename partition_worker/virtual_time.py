@@ -32,8 +32,9 @@ from yunishard.common.messages.kinds import Command, Resources
 from yunishard.common.messages.wire import NEVER
 from yunishard.partition_worker.engine.allocation import Allocation
 from yunishard.partition_worker.engine.durable_records import PreemptionRecord
+from yunishard.partition_worker.engine.effects import Effect, Part
 from yunishard.partition_worker.engine.partition import Partition
-from yunishard.partition_worker.engine.state import Changes, Effect, Part
+from yunishard.partition_worker.engine.state import Changes
 
 BUDGET: Final = 512
 """Decisions of one step, as in a worker."""

@@ -287,7 +287,7 @@ class Worker:
         self.attempts.pause_attempt()
         table.watch, table.is_cautious = None, False
         self._cautious_turns = max(0, self._cautious_turns - (budget > 0))
-        deadly = [group for group in self._deadly.values() if len(group.asks)]
+        deadly = [group for group in self._deadly.values() if len(group)]
         self._deadly.clear()
         return [*sends, *self.host.set_aside_asks(deadly, now)] if deadly else sends
 

@@ -7,7 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Container, Hashable, Iterator, Mapping
 
 from yunishard.common.messages.kinds import Message
-from yunishard.partition_worker.engine.sorted_items import Order
+from yunishard.partition_worker.engine.sorted_items import Order, SortedItems
 
 _ATOMS = (str, bytes, int, float, bool, type(None), Message, type, Callable)
 
@@ -28,7 +28,7 @@ def measure(root: object, without: Container[str] = ()) -> Counter[str]:
             case Mapping():
                 sizes[name] += len(thing)
                 todo.extend((f"{name}[]", value) for value in (*thing, *thing.values()))
-            case list() | tuple() | deque() | set() | frozenset() | Order():
+            case list() | tuple() | deque() | set() | frozenset() | Order() | SortedItems():
                 sizes[name] += len(thing)
                 todo.extend((f"{name}[]", value) for value in thing)
             case _:

@@ -10,13 +10,14 @@ import msgspec
 
 from yunishard.common.config.acl import Acl
 from yunishard.common.resources import drop_zeros
-from yunishard.partition_worker.engine.allocation import SortedAsks
+from yunishard.partition_worker.engine.allocation import AskGroup, AskShape
+from yunishard.partition_worker.engine.amounts import Amounts, name_types
 from yunishard.partition_worker.engine.application import ENDED, Application
 from yunishard.partition_worker.engine.durable_records import Template
 from yunishard.partition_worker.engine.nodes.node_index import NodeIndex
 from yunishard.partition_worker.engine.partition import Partition
 from yunishard.partition_worker.engine.queues.queue import Policies
-from yunishard.partition_worker.engine.sorted_items import Order
+from yunishard.partition_worker.engine.sorted_items import Order, SortedItems
 from yunishard.partition_worker.engine.state import Timers
 from yunishard.partition_worker.engine.user_limits import Trackers, Usage
 from yunishard.partition_worker.engine.user_resolution import User
@@ -60,6 +61,19 @@ LOST: Final = frozenset(
             "Nodes.packs",
             "Application.pack",
         ),
+        *("AskGroup._asks", "AskGroup._first", "PendingAsks._amounts", "PendingAsks._recent", "Queue._entitlements"),
+        *(f"{kind}.key_{part}" for kind in ("AskGroup", "Application", "Queue") for part in range(1, 6)),
+        *(f"{kind}.{name}" for kind in ("AskGroup", "Application", "Queue") for name in ("is_sorted", "is_touched")),
+        *(
+            "Queue.allocated_types",
+            "Queue.pending_types",
+            "Queue.is_parked",
+            "PendingAsks._amounts",
+            "Application.account",
+            "Application.has_changed_asks",
+            "Nodes.index",
+            "Partition.now_ns",
+        ),
         *("Node.version", "Predicates.table", "PendingAsks._last", "Nodes.ever_guarded"),
         # orders that follow from the order of start or from scores at another time
         *("QueueUsage.rank", "Ranks.last", "Timer.rank", "Timers.last", "Partition.latest_stamp_ns"),
@@ -84,7 +98,10 @@ ORDERED: Final = frozenset(
 )
 """Dictionaries in which the order counts."""
 
-_PLAIN = (str, bytes, int, float, bool, type(None), frozenset, Acl, Policies, Template, User, msgspec.Struct)
+_PLAIN = (
+    *(str, bytes, int, float, bool, type(None), frozenset),
+    *(Acl, Amounts, AskShape, Policies, Template, User, msgspec.Struct),
+)
 
 
 def differences(left: Partition, right: Partition) -> Iterator[str]:
@@ -110,8 +127,11 @@ def differences(left: Partition, right: Partition) -> Iterator[str]:
 
 def _parts(thing: object) -> Iterator[tuple[Hashable, object]]:
     match thing:
-        case Order() | SortedAsks():
+        case Order() | SortedItems():
             yield from enumerate(thing)
+        case AskGroup():
+            yield "asks", list(thing)
+            yield from _fields(thing)
         case NodeIndex():
             yield "nodes", {node.node_id: node for node in thing}
         case Timers():
@@ -144,7 +164,7 @@ def _fields(thing: object) -> Iterator[tuple[Hashable, object]]:
         part = getattr(thing, name)
         if path == "Application.alarms":
             part = {alarm: timer for alarm, timer in part.items() if alarm != "look"}
-        yield name, part
+        yield name, name_types(part) if name.endswith("_sum") else part
         if path == "PreemptionCooldowns.wins":
             yield "times in order", [win.at for win in part.values()]
         if path in ORDERED:

@@ -10,10 +10,11 @@ import msgspec
 from tests.invariants import check
 from tests.likeness import differences
 from yunishard.partition_worker.engine.durable_records import Image, Record, Removed, decode_records, kind_of
+from yunishard.partition_worker.engine.effects import Effect
 from yunishard.partition_worker.engine.partition import Partition
 from yunishard.partition_worker.engine.recording import collect_changes, list_everything
 from yunishard.partition_worker.engine.restoring import restore_partition
-from yunishard.partition_worker.engine.state import Changes, Effect
+from yunishard.partition_worker.engine.state import Changes
 
 Content = dict[tuple[str, str | int], Record]
 

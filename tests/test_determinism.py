@@ -12,7 +12,7 @@ import msgspec
 from tests.builders import PROVIDED_CREATE
 from tests.properties.workload import LEAVES, TREES, Workload
 from tests.trial import Trial
-from yunishard.partition_worker.engine.state import LogLine
+from yunishard.partition_worker.engine.effects import LogLine
 
 COMMANDS = 560
 SHOW = "from tests.test_determinism import digest; print(digest())"
@@ -31,9 +31,10 @@ def digest() -> str:
             if rng.random() < 0.1:
                 trial.waits(rng.choice((1.0, 15.0, 40.0)))
         assert sum(" on " in line for line in trial.told()) > 10, "a day on which nothing is placed tells little"
-        for cause, part in trial.effects:
+        for effect in trial.effects:
+            part = effect.part
             content = part.text if isinstance(part, LogLine) else part
-            told.update(encode([cause, type(part).__name__, content]))
+            told.update(encode([effect.cause, type(part).__name__, content]))
     return told.hexdigest()
 
 

@@ -33,12 +33,12 @@ from yunishard.common.messages.rm_messages import (
 from yunishard.common.messages.wire import NEVER
 from yunishard.partition_worker.engine.administration import NotDone
 from yunishard.partition_worker.engine.application import Application
+from yunishard.partition_worker.engine.effects import Effect, IgnoredRelease, LogLine, Part
 from yunishard.partition_worker.engine.nodes.node_index import Node
 from yunishard.partition_worker.engine.partition import Partition
 from yunishard.partition_worker.engine.predicates.predicate import Predicate
 from yunishard.partition_worker.engine.queues.queue import Queue
 from yunishard.partition_worker.engine.queues.tree import Settings, Tree, compare_configs
-from yunishard.partition_worker.engine.state import Effect, IgnoredRelease, LogLine, Part
 
 ADMIN = Actor(user="op", scheduler_admin=True)
 START_S = 1_700_000_000.0
@@ -201,7 +201,7 @@ class Trial:
     @property
     def asked(self) -> list[PredicatesAsked]:
         """All that the RM was asked."""
-        return [part for _, part in self.effects if isinstance(part, PredicatesAsked)]
+        return [effect.part for effect in self.effects if isinstance(effect.part, PredicatesAsked)]
 
     def kills(self, application_id: str, by: Actor = ADMIN) -> "Trial":
         """Let somebody kill an application. Raises NotDone, after a look at the books."""

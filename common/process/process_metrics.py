@@ -37,7 +37,7 @@ REPORT_INTERVAL_S: Final = 5.0
 _HELP: Final = {
     "up": PROCESS_UP,
     "garbage_collections_total": "Garbage collections by generation; each of generation 2 visits every object and "
-    "takes a while.",
+    "takes a while. A worker with a partition makes none.",
     "memory_bound_ratio": "Share of the tightest bound on its memory that is in use: its own one, a limit of the "
     "system, or the memory of the host. Investigate values above 0.9: at the bound processes end.",
     "threads": "Threads, with those of libraries.",

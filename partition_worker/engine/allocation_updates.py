@@ -7,18 +7,32 @@ from collections.abc import Iterable
 from typing import Final
 
 from yunishard.common.messages import event_codes, rm_messages
-from yunishard.common.resources import equal, is_positive, is_zero
+from yunishard.common.messages.kinds import Resources
 from yunishard.partition_worker.engine import events, ledger, lifecycle
-from yunishard.partition_worker.engine.allocation import FOREIGN, Allocation, AskGroup, Constraint, from_message
+from yunishard.partition_worker.engine.allocation import (
+    FOREIGN,
+    NO_TAGS,
+    Allocation,
+    AskGroup,
+    Constraint,
+    find_creation_time,
+    make_shape,
+)
+from yunishard.partition_worker.engine.amounts import amounts_of, find_types_objection
 from yunishard.partition_worker.engine.application import ACTIVE, AppEvent, Application, AppState
+from yunishard.partition_worker.engine.effects import IgnoredRelease
 from yunishard.partition_worker.engine.gang_scheduling import unwind_swap
 from yunishard.partition_worker.engine.nodes.node_index import Node
 from yunishard.partition_worker.engine.predicates.evaluation import NODE_SCOPE, PARTITION_SCOPE, SCOPE
 from yunishard.partition_worker.engine.predicates.verdicts import DEADLINE_S, Keys, Pair
 from yunishard.partition_worker.engine.preemption.quota_enforcement import start_quota_timers
 from yunishard.partition_worker.engine.rm_errors import RmError
-from yunishard.partition_worker.engine.state import IgnoredRelease, PartitionState, find_text_objection
+from yunishard.partition_worker.engine.state import PartitionState, find_text_objection
 from yunishard.partition_worker.engine.user_resolution import HELD_MAX
+
+_FAILING: Final = AppState.FAILING
+_NEW: Final = AppState.NEW
+_COMPLETING: Final = AppState.COMPLETING
 
 _CONFIRMATIONS = frozenset({rm_messages.TIMEOUT, rm_messages.PREEMPTED_BY_SCHEDULER})
 """Termination types by which an RM confirms a release that the core requested; they are not answered."""
@@ -62,69 +76,103 @@ def _apply_allocation(state: PartitionState, message: rm_messages.Allocation) ->
     """Process one allocation. A repetition changes nothing; other amounts resize it; a node means that the RM placed
     it.
     """
-    if message.placeholder and not message.task_group_name:
-        raise _Refusal(f"placeholder allocation {message.allocation_key} has no task group")
-    if FOREIGN in message.allocation_tags:
+    # Each field is read once: what is compiled reads those of a message slowly.
+    key, application_id, resources = message.allocation_key, message.application_id, message.resource_per_alloc
+    tags, placeholder, task_group = message.allocation_tags, message.placeholder, message.task_group_name
+    if placeholder and not task_group:
+        raise _Refusal(f"placeholder allocation {key} has no task group")
+    if tags and FOREIGN in tags:
         _apply_foreign(state, message)
         return
-    application = state.applications.get(message.application_id)
+    application = _find_application(state, message, application_id)
     if application is None:
-        if message.application_id not in state.pending_submissions:
-            raise _Refusal(f"failed to find application {message.application_id}", RmError.UNKNOWN_APPLICATION)
-        number = state.pending_submissions.hold_update(message)
-        if not number:
-            raise _Refusal(f"{HELD_MAX} asks and releases wait until users have been looked up: try again later")
-        state.changes.held_updates[number] = None
         return
-    if application.state is AppState.FAILING:
-        raise _Refusal(f"application {message.application_id} is failing, it takes nothing more")
-    node = state.nodes.get(message.node_id) if message.node_id else None
-    if message.node_id and node is None:
-        raise _Refusal(f"failed to find node {message.node_id}", RmError.UNKNOWN_NODE)
-    if is_zero(message.resource_per_alloc):
+    node = _find_node(state, message.node_id)
+    known = state.allocations.get(key)
+    is_new = known is None or known.application_id != application_id
+    size = len(key) + len(application_id) + len(task_group)
+    objection = _find_objection(state, size, resources, tags) if is_new else find_types_objection(resources)
+    if objection:
+        raise _Refusal(objection)
+    amounts = application.asks.make_amounts(resources)
+    if amounts.is_zero:
         raise _Refusal("allocation contains no resources", RmError.NO_RESOURCES)
-    if not is_positive(message.resource_per_alloc):
+    if amounts.is_negative:
         raise _Refusal("allocation contains negative resources", RmError.NEGATIVE_RESOURCES)
-    known = application.find(message.allocation_key)
-    if known is None:
-        _add_new(state, application, message, node)
+    if known is None or is_new:
+        if not key:
+            raise _Refusal("allocation has no key")
+        if known is not None:
+            raise _Refusal(f"allocation key {key} is in use by application {known.application_id}")
+        constraint = _read_constraint(state, key, tags, is_ask=node is None)
+        allocation = Allocation(
+            key,
+            application_id,
+            make_shape(amounts, tags, constraint),
+            find_creation_time(tags, state.stamp_ns()),
+            message.priority,
+            "",
+            tags if tags else NO_TAGS,
+            task_group,
+            placeholder,
+            message.originator,
+            message.preemption_policy,
+        )
+        _add_new(state, application, allocation, node)
         return
-    if not equal(known.resources, message.resource_per_alloc):
+    if known.shape.amounts.pairs != amounts.pairs:
         resize = ledger.resize_allocation if known.node_id else ledger.resize_ask
-        resize(state, application, known, message.resource_per_alloc)
+        resize(state, application, known, resources)
         _start_quota_timers(state, application)
     if node is not None and not known.node_id:
         ledger.place_ask(state, application, known, node)
         _start_quota_timers(state, application)
         application.queue.bound += 1
-        state.emit(known.make_announcement())
+        state.announce(known)
     elif known.group is not None:
-        _ask_again(state, application, known, message.allocation_tags)
+        _ask_again(state, application, known, tags)
 
 
-def _add_new(
-    state: PartitionState, application: Application, message: rm_messages.Allocation, node: Node | None
-) -> None:
-    key = message.allocation_key
-    if not key:
-        raise _Refusal("allocation has no key")
-    owner = state.allocations.get(key)
-    if owner is not None:
-        raise _Refusal(f"allocation key {key} is in use by application {owner.application_id}")
-    if objection := _find_objection(state, message):
-        raise _Refusal(objection)
-    constraint, predicates = None, state.nodes.predicates
-    try:
-        if message.allocation_tags or predicates.asks_manager:
-            constraint = predicates.read_constraint(message.allocation_tags, key)
-    except ValueError as error:
-        if node is None:  # an allocation with invalid tags is accepted without a constraint
-            raise _Refusal(str(error)) from error
-    allocation = from_message(message, application.application_id, stamp_ns=state.stamp_ns(), constraint=constraint)
+def _find_application(state: PartitionState, message: rm_messages.Allocation, name: str) -> Application | None:
+    """Return the application of an allocation; None if the allocation is held until the application has entered."""
+    application = state.applications.get(name)
+    if application is None:
+        if name not in state.pending_submissions:
+            raise _Refusal(f"failed to find application {name}", RmError.UNKNOWN_APPLICATION)
+        number = state.pending_submissions.hold_update(message)
+        if not number:
+            raise _Refusal(f"{HELD_MAX} asks and releases wait until users have been looked up: try again later")
+        state.changes.held_updates[number] = None
+    elif application.state is _FAILING:
+        raise _Refusal(f"application {name} is failing, it takes nothing more")
+    return application
+
+
+def _find_node(state: PartitionState, node_id: str) -> Node | None:
+    if not node_id:
+        return None
+    node = state.nodes.get(node_id)
     if node is None:
-        if application.state is AppState.NEW:
+        raise _Refusal(f"failed to find node {node_id}", RmError.UNKNOWN_NODE)
+    return node
+
+
+def _read_constraint(state: PartitionState, key: str, tags: dict[str, str], *, is_ask: bool) -> Constraint | None:
+    predicates = state.nodes.predicates
+    if tags or predicates.asks_manager:
+        try:
+            return predicates.read_constraint(tags, key)
+        except ValueError as error:
+            if is_ask:  # an allocation with invalid tags is accepted without a constraint
+                raise _Refusal(str(error)) from error
+    return None
+
+
+def _add_new(state: PartitionState, application: Application, allocation: Allocation, node: Node | None) -> None:
+    if node is None:
+        if application.state is _NEW:
             lifecycle.fire(state, application, AppEvent.RUN)
-        elif application.state is AppState.COMPLETING:
+        elif application.state is _COMPLETING:
             lifecycle.run_again(state, application)
         ledger.add_ask(state, application, allocation)
         return
@@ -132,16 +180,17 @@ def _add_new(
     ledger.recover(state, application, allocation, node)
     _start_quota_timers(state, application)
     application.queue.bound += 1
-    state.emit(allocation.make_announcement())
+    state.announce(allocation)
 
 
-def _find_objection(state: PartitionState, message: rm_messages.Allocation) -> str:
-    """Why the partition refuses one more ask or allocation; empty if it does not."""
+def _find_objection(state: PartitionState, size: int, resources: Resources, tags: dict[str, str]) -> str:
+    """Why the partition refuses one more ask or allocation, whose names have this size; empty if it does not."""
     most = state.tuning.asks_max
     if len(state.allocations) + len(state.foreign) >= most:
         return f"the partition has {most} asks and allocations, the setting asks-max allows no more"
-    names = (message.allocation_key, message.application_id, message.task_group_name, *message.resource_per_alloc)
-    return find_text_objection(names, message.allocation_tags)
+    for kind in resources:
+        size += len(kind)
+    return find_text_objection((), tags, size) or find_types_objection(resources)
 
 
 def _ask_again(state: PartitionState, application: Application, ask: Allocation, tags: dict[str, str]) -> None:
@@ -180,12 +229,18 @@ def _apply_foreign(state: PartitionState, message: rm_messages.Allocation) -> No
     if any(amount < 0 for amount in message.resource_per_alloc.values()):
         raise _Refusal("allocation contains negative resources")
     before = state.foreign.get(key)
-    if before is None and (objection := _find_objection(state, message)):
+    resources, tags = message.resource_per_alloc, message.allocation_tags
+    if (
+        objection := _find_objection(state, len(key), resources, tags)
+        if before is None
+        else find_types_objection(resources)
+    ):
         raise _Refusal(objection)
     if before is not None and before is not node:
         _remove_foreign(state, before, key)
-    allocation = from_message(message, "", stamp_ns=state.stamp_ns())
-    allocation.node_id = node.node_id
+    created_ns = find_creation_time(tags, state.stamp_ns())
+    shape = make_shape(amounts_of(resources), {}, None)
+    allocation = Allocation(key, "", shape, created_ns, message.priority, node.node_id, tags)
     node.put_foreign(allocation)
     if before is not node:
         state.record_node_event(node.node_id, event_codes.ADD, allocation)
@@ -341,7 +396,7 @@ def set_aside_asks(state: PartitionState, groups: Iterable[AskGroup], reason: st
     keys: dict[str, None] = {}
     for group in groups:
         constraint = group.shape.constraint
-        keys.update(dict.fromkeys(ask.key for ask in group.asks))
+        keys.update(dict.fromkeys(ask.key for ask in group))
         if constraint is not None:
             keys.update(
                 dict.fromkeys(

@@ -20,10 +20,12 @@ from enum import StrEnum
 from typing import Final, Literal
 
 from yunishard.common.messages.kinds import Resources
-from yunishard.common.resources import add_to, describe_amount, plus, take_from, total_of
-from yunishard.partition_worker.engine.allocation import Allocation, Amounts, PendingAsks
+from yunishard.common.resources import describe_amount, plus, total_of
+from yunishard.partition_worker.engine.allocation import Allocation, PendingAsks
+from yunishard.partition_worker.engine.amounts import Amounts, Sum, add, name_types, raise_to, subtract
 from yunishard.partition_worker.engine.nodes.node_index import PackIndex, Reservation
 from yunishard.partition_worker.engine.queues.queue import NOTHING_PENDING, Queue
+from yunishard.partition_worker.engine.sorted_items import Item
 from yunishard.partition_worker.engine.user_resolution import User
 
 
@@ -166,67 +168,108 @@ class TaskGroup:
         return self.count - self.replaced - self.timed_out
 
 
-@dataclass(slots=True, eq=False)
-class Application:
+class Application(Item):
     """One application of a partition.
 
     Invariants: `pending` is the sum of its asks, `allocated` the sum of its real allocations, and
     `allocated_placeholder` the sum of its placeholders.
     """
 
-    application_id: str
-    rank: int
-    """Order of arrival; breaks ties in the order of its queue."""
-    user: User
-    queue: Queue
-    """Its leaf queue. An ended application keeps the reference, for queries."""
-    submitted_ns: int
-    """Arrival time, or the earliest creation time of its asks and allocations."""
-    tags: dict[str, str] = field(default_factory=dict)
-    placeholder_ask: Resources = field(default_factory=dict)
-    """Total of all placeholders, as submitted; empty without gang scheduling."""
-    state: AppState = AppState.NEW
-    state_log: deque[tuple[int, AppState]] = field(default_factory=lambda: deque(maxlen=STATE_LOG_MAX))
-    """(Unix nanoseconds, state) for each state entered after New, the latest of them."""
-    asks: PendingAsks = field(default_factory=PendingAsks)
-    requests: dict[str, Allocation] = field(default_factory=dict)
-    """All asks without a node, by key."""
-    allocations: dict[str, Allocation] = field(default_factory=dict)
-    """Everything that has a node, by key, including placeholders."""
-    swapping: dict[str, Allocation] = field(default_factory=dict)
-    """Real asks that have a node and replace their placeholder as soon as the RM confirms its release. A key is in at
-    most one of these three dictionaries.
-    """
-    reservations: dict[str, Reservation] = field(default_factory=dict)
-    """Reservations of its asks, by the key of the ask."""
-    pending: Resources = field(default_factory=dict)
-    allocated: Resources = field(default_factory=dict)
-    allocated_placeholder: Resources = field(default_factory=dict)
-    max_allocated: Resources = field(default_factory=dict)
-    """The maximum that either sum ever reached, per resource type."""
-    gang_style: GangStyle = "Soft"
-    """Whether it continues without placeholders that time out (Soft) or fails (Hard)."""
-    placeholder_timeout_s: float = PLACEHOLDER_TIMEOUT_S
-    """How long it may hold placeholders, counted from the first one."""
-    task_groups: dict[str, TaskGroup] = field(default_factory=dict)
-    """Task groups with placeholders, by name."""
-    history: History = field(default_factory=dict)
-    started_ns: int = 0
-    """When it last entered Starting or Running from another state; 0 if it never did."""
-    finished_ns: int = 0
-    """When it ended; 0 before that."""
-    alarms: dict[Alarm, Timer] = field(default_factory=dict)
-    """Its running timers."""
-    held_by_queue: bool = False
-    """Whether an event reported that the application limits of its queues prevent it from starting."""
-    held_by_quota: bool = False
-    """Whether an event reported that the application limits of its user or group prevent it from starting."""
-    back_off_until: float = 0.0
-    """Unix time before which its asks are not tried, because too many of them failed."""
-    reserves_anew_at: float = 0.0
-    """When a reservation last ended by its age, in Unix seconds: its asks wait for others as if they were new."""
-    pack: PackIndex | None = None
-    """The nodes it runs on, if its node sort policy is `pack` and a node was sought for it."""
+    def __init__(
+        self,
+        application_id: str,
+        rank: int,
+        user: User,
+        queue: Queue,
+        submitted_ns: int,
+        tags: dict[str, str] | None = None,
+        *,
+        placeholder_ask: Resources | None = None,
+        state: AppState = AppState.NEW,
+        gang_style: GangStyle = "Soft",
+        placeholder_timeout_s: float = PLACEHOLDER_TIMEOUT_S,
+    ) -> None:
+        super().__init__(rank)  # in order of arrival; breaks ties in the order of its queue
+        self.application_id = application_id
+        self.user = user
+        self.queue = queue
+        """Its leaf queue. An ended application keeps the reference, for queries."""
+        self.submitted_ns = submitted_ns
+        """Arrival time, or the earliest creation time of its asks and allocations."""
+        self.tags: dict[str, str] = {} if tags is None else tags
+        self.placeholder_ask: Resources = {} if placeholder_ask is None else placeholder_ask
+        """Total of all placeholders, as submitted; empty without gang scheduling."""
+        self.state = state
+        self.state_log: deque[tuple[int, AppState]] = deque(maxlen=STATE_LOG_MAX)
+        """(Unix nanoseconds, state) for each state entered after New, the latest of them."""
+        self.asks = PendingAsks()
+        self.requests: dict[str, Allocation] = {}
+        """All asks without a node, by key."""
+        self.allocations: dict[str, Allocation] = {}
+        """Everything that has a node, by key, including placeholders."""
+        self.swapping: dict[str, Allocation] = {}
+        """Real asks that have a node and replace their placeholder as soon as the RM confirms its release. A key is in
+        at most one of these three dictionaries.
+        """
+        self.reservations: dict[str, Reservation] = {}
+        """Reservations of its asks, by the key of the ask."""
+        self.pending_sum: Sum = []
+        self.allocated_sum: Sum = []
+        self.placeholder_sum: Sum = []
+        self.max_sum: Sum = []
+        """The maximum that either sum ever reached, per resource type."""
+        self.gang_style = gang_style
+        """Whether it continues without placeholders that time out (Soft) or fails (Hard)."""
+        self.placeholder_timeout_s = placeholder_timeout_s
+        """How long it may hold placeholders, counted from the first one."""
+        self.task_groups: dict[str, TaskGroup] = {}
+        """Task groups with placeholders, by name."""
+        self.history: History = {}
+        self.started_ns: int = 0
+        """When it last entered Starting or Running from another state; 0 if it never did."""
+        self.finished_ns: int = 0
+        """When it ended; 0 before that."""
+        self.alarms: dict[Alarm, Timer] = {}
+        """Its running timers."""
+        self.has_changed_asks: bool = False
+        """Whether it is among `Readiness.changed_asks`."""
+        self.held_by_queue: bool = False
+        """Whether an event reported that the application limits of its queues prevent it from starting."""
+        self.held_by_quota: bool = False
+        """Whether an event reported that the application limits of its user or group prevent it from starting."""
+        self.back_off_until: float = 0.0
+        """Unix time before which its asks are not tried, because too many of them failed."""
+        self.reserves_anew_at: float = 0.0
+        """When a reservation last ended by its age, in Unix seconds: its asks wait for others as if they were new."""
+        self.account: object = None
+        """Its usage account, which `Usage.find` returns; None if it has none."""
+        self.pack: PackIndex | None = None
+        """The nodes it runs on, if its node sort policy is `pack` and a node was sought for it."""
+
+    @property
+    def pending(self) -> Resources:
+        """The sum of its asks without a node."""
+        return name_types(self.pending_sum)
+
+    @property
+    def allocated(self) -> Resources:
+        """The sum of its real allocations."""
+        return name_types(self.allocated_sum)
+
+    @property
+    def allocated_placeholder(self) -> Resources:
+        """The sum of its placeholders."""
+        return name_types(self.placeholder_sum)
+
+    @property
+    def max_allocated(self) -> Resources:
+        """The maximum that either sum ever reached, per resource type."""
+        return name_types(self.max_sum)
+
+    @property
+    def holds_placeholders(self) -> bool:
+        """Whether any of its allocations is a placeholder."""
+        return any(self.placeholder_sum)
 
     @property
     def priority(self) -> int:
@@ -241,52 +284,54 @@ class Application:
     @property
     def charged(self) -> Resources:
         """Its usage of queues and limits: all its allocations, including placeholders."""
-        return plus(self.allocated, self.allocated_placeholder) if self.allocated_placeholder else self.allocated
+        return plus(self.allocated, self.allocated_placeholder) if self.placeholder_sum else self.allocated
 
     def add_ask(self, ask: Allocation, *, is_restored: bool = False) -> None:
         """Add an ask without a node; a restored one has its rank and its standing already."""
-        assert ask.key not in self.requests, ask.key
+        before = len(self.requests)
         self.requests[ask.key] = ask
+        assert len(self.requests) > before, ask.key
         self.asks.add(ask, is_restored=is_restored)
-        add_to(self.pending, ask.resources)
-        self.submitted_ns = min(self.submitted_ns, ask.created_ns)
+        add(self.pending_sum, ask.shape.amounts)
+        if ask.created_ns < self.submitted_ns:
+            self.submitted_ns = ask.created_ns
         if ask.held:
             self.task_groups[ask.task_group].waiting += 1
 
     def remove_ask(self, ask: Allocation) -> None:
         del self.requests[ask.key]
         self.asks.remove(ask)
-        take_from(self.pending, ask.resources)
+        subtract(self.pending_sum, ask.shape.amounts)
         if ask.held:
             ask.held = False
             self.task_groups[ask.task_group].waiting -= 1
 
     def resize_ask(self, ask: Allocation, resources: Resources) -> None:
-        take_from(self.pending, ask.resources)
+        subtract(self.pending_sum, ask.shape.amounts)
         self.asks.resize(ask, resources)
-        add_to(self.pending, ask.resources)
+        add(self.pending_sum, ask.shape.amounts)
 
     def add_allocation(self, allocation: Allocation) -> None:
-        assert self.find(allocation.key) is None, allocation.key
-        self.allocations[allocation.key] = allocation
-        self.grow_allocated(allocation.resources, placeholder=allocation.placeholder)
-        self.submitted_ns = min(self.submitted_ns, allocation.created_ns)
+        key = allocation.key
+        before = len(self.allocations)
+        self.allocations[key] = allocation
+        assert len(self.allocations) > before, key
+        self.grow_allocated(allocation.shape.amounts, placeholder=allocation.placeholder)
+        if allocation.created_ns < self.submitted_ns:
+            self.submitted_ns = allocation.created_ns
         if allocation.placeholder:
-            self.task_groups[allocation.task_group].free[allocation.key] = allocation
+            self.task_groups[allocation.task_group].free[key] = allocation
 
     def remove_allocation(self, allocation: Allocation) -> None:
         del self.allocations[allocation.key]
-        take_from(self.allocated_placeholder if allocation.placeholder else self.allocated, allocation.resources)
+        subtract(self.placeholder_sum if allocation.placeholder else self.allocated_sum, allocation.shape.amounts)
         self.withdraw_placeholder(allocation)
 
-    def grow_allocated(self, amount: Resources, *, placeholder: bool) -> None:
-        """Add an amount (negative: subtract) to the sum of its real allocations or of its placeholders."""
-        total = self.allocated_placeholder if placeholder else self.allocated
-        highest = self.max_allocated
-        for kind, value in amount.items():
-            has = total[kind] = total.get(kind, 0) + value
-            if has >= highest.get(kind, 0):
-                highest[kind] = has
+    def grow_allocated(self, amounts: Amounts, *, placeholder: bool) -> None:
+        """Add amounts (negative: subtract) to the sum of its real allocations or of its placeholders."""
+        total = self.placeholder_sum if placeholder else self.allocated_sum
+        add(total, amounts)
+        raise_to(self.max_sum, total, amounts)
 
     # Placeholders ---------------------------------------------------------------------------------------------------
 

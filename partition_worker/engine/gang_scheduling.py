@@ -73,9 +73,9 @@ def _decide_for(state: PartitionState, application: Application) -> Replace | Re
 def _decide_in_order(state: PartitionState, application: Application) -> Replace | Release | None:
     refused: list[tuple[Allocation, Allocation]] = []
     for group in application.asks.groups:
-        if group.kind.task_group:
+        if group.task_group:
             state.nodes.predicates.table.subject = group
-            free = application.task_groups[group.kind.task_group].free
+            free = application.task_groups[group.task_group].free
             decision, placeholder = _decide_in_place(state, application, group.head, free.values())
             if decision is not None:
                 return decision
@@ -193,7 +193,7 @@ def placeholder_timeout_s(submission: rm_messages.AddApplicationRequest, now: fl
 
 def handle_state_timeout(state: PartitionState, application: Application) -> None:
     """The state timeout of an application expired. A completing application first releases its placeholders."""
-    if application.state is AppState.COMPLETING and not is_zero(application.allocated_placeholder):
+    if application.state is AppState.COMPLETING and application.holds_placeholders:
         release_placeholders(state, application, _list_unreleased(application), COMPLETED)
     else:
         lifecycle.fire(state, application, LINGER_S[application.state][1])

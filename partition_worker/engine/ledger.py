@@ -1,18 +1,19 @@
 """Double-entry accounting: apply asks, placements, resizes, releases and moves to everything that counts them.
 
 Application, node, the queues on the path, user and group, the index of keys and the scheduling order change together
-here, and on the fast path of `queue_traversal.py`; nowhere else. `auditor.py` verifies the sums. The caller
+here and nowhere else. `auditor.py` verifies the sums. The caller
 has already decided that the change is allowed.
 """
 
 from yunishard.common.messages import event_codes, rm_messages
 from yunishard.common.messages.kinds import Resources
-from yunishard.common.resources import equal, fits, is_zero, minus, total_of
+from yunishard.common.resources import equal, fits, minus, total_of
 from yunishard.partition_worker.engine import events, lifecycle, reservations
 from yunishard.partition_worker.engine.allocation import Allocation, Constraint
+from yunishard.partition_worker.engine.amounts import Amounts, amounts_of
 from yunishard.partition_worker.engine.application import ACTIVE, AppEvent, Application, AppState, TaskGroup
 from yunishard.partition_worker.engine.nodes.node_index import UNKNOWN_INSTANCE, Node
-from yunishard.partition_worker.engine.queues.queue import Queue, Total
+from yunishard.partition_worker.engine.queues.queue import Queue
 from yunishard.partition_worker.engine.state import PartitionState
 
 
@@ -29,7 +30,7 @@ def remove_ask(
 ) -> None:
     """Remove a pending ask; `detail` is the reason in the event."""
     _withdraw_ask(state, application, ask)
-    application.queue.subtract_from_total("pending", ask.resources)
+    application.queue.subtract_pending(ask.shape.amounts)
     del state.allocations[ask.key]
     state.changes.allocations[ask.key] = None
     if ask.placeholder:
@@ -41,7 +42,7 @@ def place_ask(state: PartitionState, application: Application, ask: Allocation, 
     """Allocate a pending ask on a node, by a decision or because the RM reports it there."""
     told, kept = state.event_count, ask.reserved
     _withdraw_ask(state, application, ask)
-    application.queue.settle_pending(ask.resources)
+    application.queue.settle_pending(ask.shape.amounts)
     _bind(state, application, ask, node)
     if kept:
         state.sort_events(told, events.OF_KEPT)
@@ -51,7 +52,7 @@ def recover(state: PartitionState, application: Application, allocation: Allocat
     """Add an allocation that the RM reports and that was never an ask here."""
     if allocation.placeholder:
         count_placeholder(state, application, allocation)
-    application.queue.add_to_total("allocated", allocation.resources)
+    application.queue.add_allocated(allocation.shape.amounts)
     _bind(state, application, allocation, node)
 
 
@@ -62,14 +63,14 @@ def _bind(state: PartitionState, application: Application, allocation: Allocatio
     state.allocations[allocation.key] = allocation
     state.changes.allocations[allocation.key] = None
     state.nodes.bind(application, allocation, node)
-    state.readiness.note_less_room(node, allocation.resources)
+    state.readiness.note_less_room(node, allocation.shape.amounts)
     if node.reservations:
         state.reservation_index.recheck_node(node)  # a reserved ask may have to preempt now
     state.record_node_event(node.node_id, event_codes.ADD, allocation)
     if application.state is AppState.NEW:  # the RM reported it without an ask
         lifecycle.fire(state, application, AppEvent.RUN)
     if allocation.placeholder:
-        first = is_zero(application.allocated_placeholder) and "placeholders" not in application.alarms
+        first = not application.holds_placeholders and "placeholders" not in application.alarms
         if first and application.state is AppState.ACCEPTED:
             state.timers.start(application, "placeholders", state.now + application.placeholder_timeout_s)
     elif application.state is not AppState.RUNNING:
@@ -98,7 +99,7 @@ def remove_allocation(
     if allocation.placeholder:
         count_placeholder_end(state, application, allocation)
     events.record_removal(state, allocation, termination_type)
-    if not allocation.placeholder and is_zero(application.allocated) and is_zero(application.pending):
+    if not allocation.placeholder and not (any(application.allocated_sum) or application.requests):
         state.usage.discount(application)
     _offer_freed(state, application)
 
@@ -109,7 +110,7 @@ def roll_back(state: PartitionState, application: Application, allocation: Alloc
     """
     assert allocation.partner is None, allocation.key
     _discharge(state, application, allocation)
-    if is_zero(application.allocated_placeholder):
+    if not application.holds_placeholders:
         state.timers.stop(application, "placeholders")
     events.record_removal(state, allocation, rm_messages.SCHEDULING_FAILED_ON_RM)
     allocation.preempted = allocation.is_overdue = allocation.placeholder_used = False
@@ -128,14 +129,14 @@ def begin_swap(
     then, but on a different node the ask already takes room.
     """
     _withdraw_ask(state, application, ask)
-    application.queue.subtract_from_total("pending", ask.resources)
+    application.queue.subtract_pending(ask.shape.amounts)
     application.begin_swap(ask, placeholder)
     ask.node_id = node.node_id
     ask.bound_ns = state.stamp_ns()
     state.changes.allocations[ask.key] = state.changes.allocations[placeholder.key] = None
     if node.node_id != placeholder.node_id:
         state.nodes.bind(application, ask, node)
-        state.readiness.note_less_room(node, ask.resources)
+        state.readiness.note_less_room(node, ask.shape.amounts)
         state.record_node_event(node.node_id, event_codes.ADD, ask)
 
 
@@ -147,7 +148,7 @@ def end_swap(state: PartitionState, application: Application, placeholder: Alloc
     assert ask is not None, placeholder.key
     node = state.nodes.get(ask.node_id)
     assert node is not None, (ask.key, ask.node_id)
-    begun = not is_zero(application.allocated)
+    begun = any(application.allocated_sum)
     del state.allocations[placeholder.key]
     state.changes.allocations[ask.key] = state.changes.allocations[placeholder.key] = None
     _discharge(state, application, placeholder)
@@ -164,7 +165,7 @@ def end_swap(state: PartitionState, application: Application, placeholder: Alloc
         state.nodes.bind(application, ask, node)
     if begun or application.state is AppState.COMPLETING:
         lifecycle.fire(state, application, AppEvent.RUN)
-    application.queue.add_to_total("allocated", ask.resources)
+    application.queue.add_allocated(ask.shape.amounts)
     _count(state, application, ask)
     state.record_application_event(event_codes.ADD, event_codes.APP_ALLOC, ask)
     state.record_application_event(event_codes.REMOVE, event_codes.REQUEST_CANCEL, placeholder)
@@ -196,7 +197,7 @@ def mark_preempted(state: PartitionState, application: Application, allocation: 
     state.leaving[allocation.key] = allocation
     state.changes.allocations[allocation.key] = None
     application.withdraw_placeholder(allocation)
-    application.queue.add_to_total("preempting", allocation.resources)
+    application.queue.add_preempting(allocation.shape.amounts)
     state.readiness.note_victim()
 
 
@@ -214,15 +215,15 @@ def end_wait_for_victims(state: PartitionState) -> bool:
 
 def _forget_leaving(state: PartitionState, application: Application, allocation: Allocation) -> None:
     del state.leaving[allocation.key]
-    application.queue.subtract_from_total("preempting", allocation.resources)
+    application.queue.subtract_preempting(allocation.shape.amounts)
 
 
 def resize_ask(state: PartitionState, application: Application, ask: Allocation, resources: Resources) -> None:
     """Resize a pending ask; it keeps its place in the order."""
-    application.queue.subtract_from_total("pending", ask.resources)
+    application.queue.subtract_pending(ask.shape.amounts)
     application.resize_ask(ask, resources)
     state.changes.allocations[ask.key] = None
-    application.queue.add_to_total("pending", ask.resources)
+    application.queue.add_pending(ask.shape.amounts)
     if ask.reserved:
         reservations.update_for_resized_ask(state, application.reservations[ask.key])
     if ask.held:
@@ -246,17 +247,17 @@ def resize_allocation(
     state: PartitionState, application: Application, allocation: Allocation, resources: Resources
 ) -> None:
     """Resize an allocation, whether or not there is room. The node order does not change."""
-    delta = minus(resources, allocation.resources)
+    delta = amounts_of(minus(resources, allocation.resources))
     node = state.nodes.get(allocation.node_id)
     assert node is not None, (allocation.key, allocation.node_id)
     if allocation.key in node.allocations:
         node.resize_allocation(delta)
     if allocation.key in application.allocations:
-        application.queue.add_to_total("allocated", delta)
+        application.queue.add_allocated(delta)
         if allocation.is_leaving:
-            application.queue.add_to_total("preempting", delta)
+            application.queue.add_preempting(delta)
         application.grow_allocated(delta, placeholder=allocation.placeholder)
-        state.usage.increase(application, delta)
+        _increase_usage(state, application, delta)
         reservations.note_growth(state, application)
     allocation.resize(resources)
     state.changes.allocations[allocation.key] = None
@@ -267,7 +268,7 @@ def resize_allocation(
     state.nodes.note_room(node)
     state.reservation_index.recheck_node(node)
     state.readiness.note_less_room(node, delta)
-    if any(amount < 0 for amount in delta.values()):
+    if any(amount < 0 for _, amount in delta.pairs):
         state.readiness.reopen_limits(state.usage.account(application))
         state.readiness.retry_parked()
 
@@ -285,17 +286,17 @@ def move(state: PartitionState, application: Application, leaf: Queue) -> None:
     state.swap_candidates.drop(application)
     allocating = before.discount_allocating(name)
     state.readiness.forget_application(application)
-    totals: dict[Total, Resources] = {
-        "preempting": total_of(one.resources for one in application.allocations.values() if one.is_leaving),
-        "allocated": application.charged,
-        "pending": application.pending,
-    }
-    for total, amount in totals.items():
-        before.subtract_from_total(total, amount)
-        leaf.add_to_total(total, amount)
+    preempting = amounts_of(total_of(one.resources for one in application.allocations.values() if one.is_leaving))
+    charged, pending = amounts_of(application.charged), amounts_of(application.pending)
+    before.subtract_preempting(preempting)
+    leaf.add_preempting(preempting)
+    before.subtract_allocated(charged)
+    leaf.add_allocated(charged)
+    before.subtract_pending(pending)
+    leaf.add_pending(pending)
     before.exchange_priority(priority, None)
     leaf.exchange_priority(None, priority)
-    state.usage.decrease(application, dict(application.charged))
+    _decrease_usage(state, application, charged)
     lifecycle.drop_account(state, application)
     if running:
         before.add_running(-1)
@@ -307,7 +308,7 @@ def move(state: PartitionState, application: Application, leaf: Queue) -> None:
     leaf.applications[name] = None
     state.record_event(event_codes.QUEUE, leaf.path, event_codes.ADD, event_codes.QUEUE_APP, name)
     if application.allocations or counted:
-        state.usage.increase(application, dict(application.charged))
+        _increase_usage(state, application, charged)
         if not counted:
             state.usage.discount(application)
         reservations.note_growth(state, application)
@@ -333,7 +334,7 @@ def _add_pending(state: PartitionState, application: Application, ask: Allocatio
         state.changes.applications[application.rank] = application
     state.allocations[ask.key] = ask
     state.changes.allocations[ask.key] = None
-    application.queue.add_to_total("pending", ask.resources)
+    application.queue.add_pending(ask.shape.amounts)
     _update_order(state, application, before)
     if ask.held:
         offer_swap(state, application, ask)
@@ -344,7 +345,7 @@ def _count(state: PartitionState, application: Application, allocation: Allocati
     state.running_allocations += 1
     state.changes.applications[application.rank] = application
     application.add_allocation(allocation)
-    state.usage.increase(application, allocation.resources)
+    _increase_usage(state, application, allocation.shape.amounts)
     reservations.note_growth(state, application)
     state.readiness.touch_application(application)
 
@@ -357,13 +358,21 @@ def _discharge(state: PartitionState, application: Application, allocation: Allo
     instance_type = node.instance_type if node is not None else UNKNOWN_INSTANCE
     if node is not None:
         _unbind(state, application, node, allocation)
-    application.queue.subtract_from_total("allocated", allocation.resources)
+    application.queue.subtract_allocated(allocation.shape.amounts)
     if allocation.is_leaving:
         _forget_leaving(state, application, allocation)
     application.remove_allocation(allocation)
     application.record_usage(allocation, instance_type, int(state.now * 1e9))
-    state.usage.decrease(application, allocation.resources)
+    _decrease_usage(state, application, allocation.shape.amounts)
     state.readiness.touch_application(application)
+
+
+def _increase_usage(state: PartitionState, application: Application, amounts: Amounts) -> None:
+    state.record_usage_event(state.usage.increase(application, amounts), event_codes.ADD, amounts)
+
+
+def _decrease_usage(state: PartitionState, application: Application, amounts: Amounts) -> None:
+    state.record_usage_event(state.usage.decrease(application, amounts), event_codes.REMOVE, amounts)
 
 
 def _unbind(state: PartitionState, application: Application, node: Node, allocation: Allocation) -> None:

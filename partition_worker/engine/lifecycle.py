@@ -8,7 +8,6 @@ from typing import Final
 
 from yunishard.common.messages import event_codes
 from yunishard.common.messages.rm_messages import UpdatedApplication
-from yunishard.common.resources import is_zero
 from yunishard.partition_worker.engine import events
 from yunishard.partition_worker.engine.application import (
     ACTIVE,
@@ -65,7 +64,7 @@ def run_again(state: PartitionState, application: Application) -> None:
     group may not run one more: others may have started since. One that still has placeholders never waits: it counts in
     its queue, and the timeout of an accepted gang would take its asks.
     """
-    may_run = not is_zero(application.allocated_placeholder) or (
+    may_run = application.holds_placeholders or (
         application.queue.may_start(application.application_id) and state.usage.account(application).may_start()
     )
     fire(state, application, AppEvent.RUN if may_run else AppEvent.WAIT)
@@ -85,7 +84,7 @@ def count_entry(state: PartitionState, queue: Queue, entered: AppState) -> None:
 
 def update_after_ask_removal(state: PartitionState, application: Application) -> None:
     """After an ask was removed: complete the application if it has nothing left, placeholders included."""
-    if is_zero(application.allocated_placeholder):
+    if not application.holds_placeholders:
         _complete_if_done(state, application)
 
 
@@ -108,7 +107,7 @@ def update_after_placeholder(state: PartitionState, application: Application) ->
 
     The timeout of a hard gang that has not started continues while something real runs: the gang is not complete.
     """
-    if not is_zero(application.allocated_placeholder):
+    if application.holds_placeholders:
         return
     runs_incomplete = application.state is AppState.ACCEPTED and bool(application.allocations or application.swapping)
     if not runs_incomplete or application.gang_style != "Hard":
@@ -140,7 +139,7 @@ def _complete_if_done(state: PartitionState, application: Application) -> None:
 
 
 def _has_nothing(application: Application) -> bool:
-    return is_zero(application.pending) and is_zero(application.allocated)
+    return not (application.requests or any(application.allocated_sum))
 
 
 def _apply_entry(state: PartitionState, application: Application, before: AppState, at_ns: int) -> None:
@@ -152,10 +151,10 @@ def _apply_entry(state: PartitionState, application: Application, before: AppSta
         application.started_ns = at_ns
         application.queue.add_running(1)
         application.queue.discount_allocating(application.application_id)
-        if is_zero(application.allocated_placeholder):
+        if not application.holds_placeholders:
             state.timers.stop(application, "placeholders")
     elif after is AppState.COMPLETING:
-        if not is_zero(application.allocated_placeholder):  # it may run again without a check
+        if application.holds_placeholders:  # it may run again without a check
             application.queue.count_allocating(application.application_id)
     elif after is AppState.EXPIRED:
         state.drop_ended(application)
@@ -191,7 +190,7 @@ def leave_queue(state: PartitionState, application: Application) -> None:
 
 def drop_account(state: PartitionState, application: Application) -> None:
     """Stop counting an application that uses nothing for its user and group."""
-    account = state.usage.accounts.get(application.rank)
+    account = state.usage.find(application)
     if account is not None:
         state.changes.applications[application.rank] = application
         state.readiness.reopen_limits(account)

@@ -15,6 +15,7 @@ from yunishard.common.resources import equal
 from yunishard.partition_worker.engine import events, ledger, reservations
 from yunishard.partition_worker.engine.allocation import Allocation
 from yunishard.partition_worker.engine.allocation_updates import end_allocation
+from yunishard.partition_worker.engine.amounts import find_types_objection
 from yunishard.partition_worker.engine.gang_scheduling import unwind_swap
 from yunishard.partition_worker.engine.nodes.node_index import Node
 from yunishard.partition_worker.engine.state import PartitionState, find_text_objection
@@ -84,7 +85,8 @@ def _find_objection(state: PartitionState, info: rm_messages.NodeInfo) -> str:
         )
     if len(state.nodes) >= NODES_MAX:
         return f"the partition has {NODES_MAX} nodes, it takes no more"
-    return find_text_objection((info.node_id, *(info.schedulable_resource or {})), info.attributes)
+    capacity = info.schedulable_resource or {}
+    return find_text_objection((info.node_id, *capacity), info.attributes) or find_types_objection(capacity)
 
 
 def set_schedulable(state: PartitionState, node: Node, *, schedulable: bool) -> None:
@@ -101,6 +103,9 @@ def _resize(state: PartitionState, node: Node, capacity: Resources | None) -> No
         return
     if any(amount < 0 for amount in capacity.values()):
         state.log_debug(f"node {node.node_id}: a negative capacity has no effect")
+        return
+    if objection := find_types_objection(capacity):
+        state.log_warning(f"node {node.node_id}: the new capacity has no effect, {objection}")
         return
     total = state.nodes.total
     state.nodes.resize(node, capacity)

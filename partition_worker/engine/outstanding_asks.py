@@ -19,6 +19,7 @@ from yunishard.common.messages.rm_messages import SCHEDULING_FAILED, UpdateConta
 from yunishard.common.messages.wire import NEVER
 from yunishard.common.resources import NOTHING, Limit, add_to, less, tightest
 from yunishard.partition_worker.engine.allocation import Allocation, AskGroup, Standing
+from yunishard.partition_worker.engine.amounts import name_types
 from yunishard.partition_worker.engine.application import Application
 from yunishard.partition_worker.engine.queues.fair_share import queue_key
 from yunishard.partition_worker.engine.queues.queue import Queue
@@ -81,6 +82,7 @@ class OutstandingAsks:
         readiness = state.readiness
         for application in list(islice(readiness.changed_asks.values(), CHANGED_MAX)):
             del readiness.changed_asks[application.rank]
+            application.has_changed_asks = False
             self.count(state, application)
         if readiness.changed_asks or readiness.reset_leaves:  # the latter are not sorted before something is decided
             self.deadline = state.now if readiness.changed_asks else state.now + REPORT_EVERY_S
@@ -141,12 +143,13 @@ class OutstandingAsks:
 
 def count_reported(state: PartitionState, application: Application) -> _Counted | None:
     """Count the reported asks of an application that still wait; None if there are none."""
-    if not application.asks.told_amounts:
+    amounts = name_types(application.asks.told_sum)
+    if not amounts:
         return None
-    account = state.usage.accounts.get(application.rank)
+    account = state.usage.find(application)
     usages = () if account is None else tuple([one.rank for one in account.limits])
     queues = tuple([level.rank for level in application.queue.ancestry()])
-    return _Counted(dict(application.asks.told_amounts), queues, usages)
+    return _Counted(amounts, queues, usages)
 
 
 class _Report:
@@ -178,9 +181,9 @@ class _Report:
         room = self._find_room(application, self._state.usage.account(application))
         before = self.count
         for group in islice(application.asks.groups, GROUPS_MAX):
-            if not group.attempted or group.kind.standing is Standing.HELD:
+            if not group.attempted or group.standing is Standing.HELD:
                 continue
-            amounts, fitting = group.shape.amounts, len(group.asks) - group.told
+            amounts, fitting = group.shape.amounts, len(group) - group.told
             if room is not None and fitting:
                 counts = (max(0, room[kind]) // value for kind, value in amounts if value > 0 and kind in room)
                 fitting = min([fitting, *counts])
@@ -219,7 +222,7 @@ class _Report:
 
 def list_unreported(group: AskGroup, most: int) -> list[Allocation]:
     """Return the first unreported asks of a group, at most so many. Those that were reported mostly come first."""
-    found = list(islice(group.asks.iterate_from(group.told), most))
+    found = list(islice(group.iterate_from(group.told), most))
     if any(ask.scale_up_told for ask in found):
-        found = list(islice((ask for ask in group.asks if not ask.scale_up_told), most))
+        found = list(islice((ask for ask in group if not ask.scale_up_told), most))
     return found

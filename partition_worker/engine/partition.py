@@ -19,7 +19,6 @@ from yunishard.common.messages.control_messages import GroupsFound
 from yunishard.common.messages.kinds import Command
 from yunishard.common.messages.query_messages import Actor
 from yunishard.common.messages.wire import NEVER
-from yunishard.common.resources import is_positive
 from yunishard.partition_worker.engine import (
     administration,
     allocation_updates,
@@ -36,13 +35,14 @@ from yunishard.partition_worker.engine import (
 from yunishard.partition_worker.engine.allocation import AskGroup
 from yunishard.partition_worker.engine.application import AppEvent
 from yunishard.partition_worker.engine.auditor import Auditor
+from yunishard.partition_worker.engine.effects import Effect
 from yunishard.partition_worker.engine.gang_scheduling import handle_placeholder_timeout, handle_state_timeout
 from yunishard.partition_worker.engine.outstanding_asks import REPORT_EVERY_S, OutstandingAsks
 from yunishard.partition_worker.engine.predicates.predicate import Predicate
 from yunishard.partition_worker.engine.preemption import quota_enforcement
 from yunishard.partition_worker.engine.queues.tree import QueueChangePlan, compare_configs
 from yunishard.partition_worker.engine.reconfiguration import remove_empty_queues
-from yunishard.partition_worker.engine.state import DEFAULT, Effect, PartitionState, Tuning
+from yunishard.partition_worker.engine.state import DEFAULT, PartitionState, Tuning
 
 TIMERS_PER_STEP: Final = 512
 """Timers of applications that fire in one step, in about 10 ms. The next step fires further ones that are due, and
@@ -158,7 +158,8 @@ class Partition(PartitionState):
         """Make up to `budget` decisions, each a step of its own, returned with its effects."""
         self.begin_step(now)
         made: list[tuple[queue_traversal.Decision, list[Effect]]] = []
-        for decision in queue_traversal.make_decisions(self, budget) if self._may_schedule else ():
+        cycle = queue_traversal.Cycle(self)
+        while self._may_schedule and len(made) < budget and (decision := cycle.decide()) is not None:
             made.append((decision, self.drain_effects()))
             self.begin_step(now)
         self._end_cycle(len(made), is_idle=len(made) < budget)
@@ -212,7 +213,7 @@ class Partition(PartitionState):
     def _end_cycle(self, made: int, *, is_idle: bool) -> None:
         self.decided += made
         self.idle = is_idle
-        if self.outstanding.deadline == NEVER and is_positive(self.tree.root.pending):
+        if self.outstanding.deadline == NEVER and any(self.tree.root.pending_sum):
             self.outstanding.deadline = self.now + REPORT_EVERY_S
         self._request_audit()
 

@@ -74,9 +74,9 @@ def _find_due(state: PartitionState, application: Application, ask: Allocation) 
 def _find_due_in(state: PartitionState, bucket: WaitBucket) -> Iterator[_Found]:
     """Yield the first due asks of a bucket, and of each bucket in it."""
     shape, priority = bucket.key.shape, bucket.key.priority
-    kinds = [GroupKey(shape, priority, Standing.OPEN, may_preempt) for may_preempt in (False, True)]
+    keys: list[GroupKey] = [(shape, priority, Standing.OPEN, may_preempt, "") for may_preempt in (False, True)]
     for other in bucket.applications:
-        groups = [other.asks.groups_by_kind[kind] for kind in kinds if kind in other.asks.groups_by_kind]
+        groups = [other.asks.groups_by_key[key] for key in keys if key in other.asks.groups_by_key]
         due = [group for group in groups if _is_due(state, other, group)]
         if due:
             first = min(due, key=lambda one: place_of(one.head))
@@ -104,7 +104,7 @@ def _is_room_taken(leaf: Queue, shape: AskShape, taker: Queue) -> bool:
 
 def _is_due(state: PartitionState, application: Application, group: AskGroup) -> bool:
     """Whether the first ask of a group has waited long enough, and neither user, group nor back-off stop it."""
-    if group.kind.standing is not Standing.OPEN or application.back_off_until > state.now:
+    if group.standing is not Standing.OPEN or application.back_off_until > state.now:
         return False
     waits_since = max(group.head.created_ns / 1e9, application.reserves_anew_at)
     if waits_since + PASSED_OVER_DELAY_S > state.now:

@@ -71,7 +71,8 @@ def _preview(plan: CreationPlan) -> Queue:
     leaf = plan.preview()
     if plan.missing or leaf.managed:
         return leaf
-    copy = Queue(path=leaf.path, parent=leaf.parent, rank=leaf.rank, leaf=True, managed=False, policies=leaf.policies)
-    copy.max_applications, copy.maximum, copy.guaranteed = leaf.max_applications, leaf.maximum, leaf.guaranteed
-    copy.running, copy.allocating, copy.allocated = leaf.running, leaf.allocating, leaf.allocated
+    copy = Queue(leaf.path, leaf.parent, leaf.rank, leaf=True, managed=False)
+    copy.policies, copy.max_applications = leaf.policies, leaf.max_applications
+    copy.running, copy.allocating, copy.allocated_sum = leaf.running, leaf.allocating, leaf.allocated_sum
+    copy.maximum, copy.guaranteed = leaf.maximum, leaf.guaranteed
     return copy

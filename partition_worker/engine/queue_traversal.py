@@ -6,7 +6,7 @@
     3. The most deserving other ask gets a node, a reservation or victims.
 
 A decision is a value; the ledger applies it. Each decision equals the one that a cycle of its own would have made, so
-one call makes many of them, simple ones on the fast path.
+one call makes many of them.
 
 Queue traversal finds the most deserving ask that can be placed:
 
@@ -24,13 +24,6 @@ So a decision costs the depth of the tree and the logarithm of the sorted items,
 Back-off: a queue may set after how many asks that fit no node an application is skipped for a while. Asks that have
 their node count as asks that come after the failed ones.
 
-The fast path makes many simple decisions in a row. Most decisions only pick the node for an ask of a running
-application that needs nothing but room: no ask is parked, no victim is chosen, no state changes and no user limit is
-near. The fast path makes these for a third of the cost: it updates at once what the next decision reads (node, queues,
-pending asks, orders) and adds up the rest (application, user and group usage) until the end. Events are the same as if
-each decision had been applied by itself (`ledger.place_ask`), in the same order. The fast path ends before the first
-decision that is not simple, or if no ask can be placed.
-
 Batches: an application or queue with `allocation.batch` gets up to that many nodes for equal asks before other
 applications have their turn. Each ask goes to the next node with room, within the limits of its user, group and
 queues. Asks with a reservation, a placeholder or a required node are placed one at a time.
@@ -43,11 +36,8 @@ from math import inf
 from typing import Final
 
 from yunishard.common.config.properties import parse_allocation_batch
-from yunishard.common.messages import event_codes
-from yunishard.common.messages.kinds import Resources
 from yunishard.common.messages.reasons import Reason
 from yunishard.common.messages.wire import NEVER
-from yunishard.common.resources import add_to, take_from
 from yunishard.partition_worker.engine import (
     events,
     gang_scheduling,
@@ -60,7 +50,6 @@ from yunishard.partition_worker.engine import (
 from yunishard.partition_worker.engine.allocation import Allocation, AskGroup, Standing, place_of
 from yunishard.partition_worker.engine.application import Application, AppState
 from yunishard.partition_worker.engine.attempt_log import WaitCause
-from yunishard.partition_worker.engine.nodes.node_index import Node
 from yunishard.partition_worker.engine.predicates.results import WorkSpent
 from yunishard.partition_worker.engine.preemption import victim_choice
 from yunishard.partition_worker.engine.queues.queue import ALLOCATION_BATCH, Queue
@@ -77,14 +66,16 @@ from yunishard.partition_worker.engine.state import (
 from yunishard.partition_worker.engine.unschedulable_asks import AttemptProgress
 from yunishard.partition_worker.engine.user_limits import UsageAccount
 
-SINGLE_DECISIONS: Final = 4
-"""Decisions made one by one after the fast path ended, before it is tried again."""
-
 ATTEMPTS_PER_TURN: Final = 512
 """Attempts to place a group of equal asks that fail; then the turn ends, and the next one continues."""
 
 ATTEMPTS_AT_ONCE: Final = 256
 """Those of one application; then others have their turn, and it continues in a later turn."""
+
+_ACCEPTED: Final = AppState.ACCEPTED
+_OPEN: Final = Standing.OPEN
+_HELD: Final = Standing.HELD
+_RESERVED: Final = Standing.RESERVED
 
 Decision = Allocate | Replace | Release | Reserve | Preempt
 
@@ -100,13 +91,9 @@ def run(state: PartitionState, budget: int) -> tuple[int, bool]:
     table, readiness = state.nodes.predicates.table, state.readiness
     _resume(state, table.begin_turn())
     readiness.begin_turn(ATTEMPTS_PER_TURN)
-    made = 0
-    while made < budget:
-        made += run_fast_path(state, budget - made)
-        singles = sum(1 for _ in make_decisions(state, budget - made, turns=SINGLE_DECISIONS))
-        if not singles:
-            break
-        made += singles
+    made, cycle = 0, Cycle(state)
+    while made < budget and cycle.decide() is not None:
+        made += 1
     table.end_turn()
     return made, readiness.end_turn() or table.has_backlog
 
@@ -121,61 +108,100 @@ def _resume(state: PartitionState, application_ids: list[str]) -> None:
         state.readiness.retry_parked()
 
 
-def make_decisions(state: PartitionState, budget: int, *, turns: int | None = None) -> Iterator[Decision]:
-    """Make up to `budget` decisions in up to `turns`, each based on those before; yield each once it is applied."""
-    made, left = 0, budget if turns is None else turns
-    while made < budget and left and (decision := decide(state)) is not None:
-        left -= 1
-        group = decision.ask.group
+class Cycle:
+    """Decisions, each based on those before. They end with the batch of the last one."""
+
+    __slots__ = ("_application", "_group", "_left", "_state")
+
+    def __init__(self, state: PartitionState) -> None:
+        self._state = state
+        self._left: int = 0
+        """How many asks of the batch may follow."""
+        self._application: Application | None = None
+        self._group: AskGroup | None = None
+
+    def decide(self) -> Decision | None:
+        """Make the next decision and apply it; None if none is possible before something changes."""
+        state = self._state
+        decision: Decision | None = self._continue_batch() if self._left else None
+        if decision is None:
+            decision = decide(state)
+            if decision is None:
+                return None
+            self._begin_batch(decision)
         apply_decision(state, decision)
-        made += 1
-        yield decision
-        size = batch_size(decision.application)
-        if size > 1 and isinstance(decision, Allocate) and group is not None:
-            for further in plan_batch(state, decision.application, group, min(size - 1, budget - made)):
-                apply_decision(state, further)
-                made += 1
-                yield further
+        return decision
+
+    def _begin_batch(self, decision: Decision) -> None:
+        """Note how many equal asks may follow, before the ask leaves its group."""
+        if isinstance(decision, Allocate):
+            size = batch_size(decision.application)
+            group = decision.ask.group
+            if size > 1 and group is not None and group.standing is _OPEN and not group.shape.required_node:
+                self._application, self._group, self._left = decision.application, group, size - 1
+
+    def _continue_batch(self) -> Allocate | None:
+        state, application, group = self._state, self._application, self._group
+        assert application is not None
+        assert group is not None
+        amounts, node = group.shape.amounts, None
+        self._left -= 1
+        if len(group) and state.usage.account(application).has_room(amounts) and application.queue.has_room(amounts):
+            try:
+                node = state.nodes.node_for(group.shape, application)
+            except WorkSpent:
+                node = None
+        if node is None:
+            self._left = 0
+            return None
+        return Allocate(application, group.head, node)
 
 
 def decide(state: PartitionState) -> Decision | None:
     """Return the next decision, or None if none is possible before something changes. Ends useless reservations."""
-    if state.tree.root.maximum is None or state.tree.root.stopped:
+    root, readiness = state.tree.root, state.readiness
+    if root.limits is None or root.stop is not None:
         return None
+    decision: Decision | None = None
     if state.reservation_index.by_rank:
         reservations.end_useless(state)
-    if not state.readiness.refresh():
+        if not readiness.refresh():
+            return None
+        decision = reserved_asks.decide(state)
+    elif not readiness.refresh():
         return None
-    decision: Decision | None = reserved_asks.decide(state)
-    if decision is None and state.swap_candidates.first(state.readiness.retry_round) is not None:
+    if decision is None and state.swap_candidates.first(readiness.retry_round) is not None:
         decision = gang_scheduling.decide_swap(state)
+    if decision is not None:
+        return decision
     try:
-        return decision or traverse_queues(state)
+        return traverse_queues(state)
     except TurnOver:
         return None
 
 
 def apply_decision(state: PartitionState, decision: Decision) -> None:
     """Apply a decision to the state."""
-    application, ask = decision.application, decision.ask
-    if isinstance(decision, Replace | Release):
-        gang_scheduling.commit_swap(state, decision)
-        return
-    if isinstance(decision, Preempt):
-        victim_choice.apply_preemption(state, decision)
-    else:
+    if isinstance(decision, (Allocate, Reserve)):
+        application, ask = decision.application, decision.ask
         if not ask.reserved and passed_over.is_check_due(state):  # the decision was checked
             state.readiness.passed_over_check_at = state.now + CHECK_PASSED_OVER_EVERY_S
         if ask.shape.required_node:
             reservations.cancel_on_node(state, decision.node, keep_required=True)
         if isinstance(decision, Allocate):
             ledger.place_ask(state, application, ask, decision.node)
-            state.emit(ask.make_announcement())
+            state.announce(ask)
         else:
             reservation = reservations.reserve(state, application, ask, decision.node)
             if decision.keeps:
                 reservations.keep_room(state, reservation)
-    if application.state is AppState.ACCEPTED and application.application_id not in application.queue.allocating:
+    elif isinstance(decision, Preempt):
+        application = decision.application
+        victim_choice.apply_preemption(state, decision)
+    else:
+        gang_scheduling.commit_swap(state, decision)
+        return
+    if application.state is _ACCEPTED and application.application_id not in application.queue.allocating:
         application.queue.count_allocating(application.application_id)
         state.changes.applications[application.rank] = application
 
@@ -208,24 +234,25 @@ def _decide_in_leaf(state: PartitionState, leaf: Queue) -> AskDecision | None:
         if readiness.attempts_left <= 0:
             raise TurnOver
         account = state.usage.account(application)
-        progress = readiness.continue_attempt(application)
-        attempt = Attempt(state, application, account, progress)
-        if application.state is AppState.ACCEPTED and not _may_run(state, application, account):
+        attempt = Attempt(state, application, account, readiness.continue_attempt(application))
+        if application.state is _ACCEPTED and not _may_run(state, application, account):
             readiness.attempts_left -= 1
             cause = wait_causes.find_start_cause(application, account)
             for group in application.asks.groups:  # any of its asks may be the first to fit once it may start
-                if group.kind.standing is not Standing.HELD:
+                if group.standing is not _HELD:
                     events.record_failure(state, group.head, cause)
                     attempt.wait_for_limits(group)
         elif state.now < application.back_off_until:
-            progress.retry_at = application.back_off_until
+            attempt.progress.retry_at = application.back_off_until
         else:
             decision = attempt.decide()
             if decision is not None:
                 return decision
-            if progress.is_cut:
-                readiness.cut_attempt(application, progress, stays=progress.tried < ATTEMPTS_AT_ONCE)
+            if attempt.progress.is_cut:
+                stays = attempt.progress.tried < ATTEMPTS_AT_ONCE
+                readiness.cut_attempt(application, attempt.progress, stays=stays)
                 continue
+        progress = attempt.progress
         readiness.park_application(application, account, progress.waits, progress.searches)
         if progress.retry_at < NEVER:
             state.timers.start(application, "look", progress.retry_at)
@@ -243,37 +270,46 @@ def _may_run(state: PartitionState, application: Application, account: UsageAcco
 class Attempt:
     """An attempt to place the asks of one application."""
 
-    __slots__ = ("account", "application", "leaf", "progress", "state")
+    __slots__ = ("_progress", "account", "application", "leaf", "state")
 
     def __init__(
-        self, state: PartitionState, application: Application, account: UsageAccount, progress: AttemptProgress
+        self, state: PartitionState, application: Application, account: UsageAccount, progress: AttemptProgress | None
     ) -> None:
         self.state = state
         self.leaf = application.queue
         self.application = application
         self.account = account
-        self.progress = progress
+        self._progress = progress
+
+    @property
+    def progress(self) -> AttemptProgress:
+        """How far it has got. Most attempts place the first ask, and need none."""
+        if self._progress is None:
+            self._progress = AttemptProgress(self.state.readiness.retry_round)
+        return self._progress
 
     def decide(self) -> AskDecision | None:
         """Return the decision for the first ask that can be placed. Stop after ATTEMPTS_AT_ONCE groups, or at the end
         of the attempts of the turn: a search for victims may cost hundreds of them.
         """
-        enough, progress, readiness = self.leaf.policies.back_off_after, self.progress, self.state.readiness
-        last = progress.last
+        enough, readiness = self.leaf.policies.back_off_after, self.state.readiness
         for group in self.application.asks.groups:
-            if last is not None and place_of(group.head) <= last:  # tried in an earlier turn
-                continue
-            left = readiness.attempts_left
-            if progress.tried and (left <= 0 or (progress.tried >= ATTEMPTS_AT_ONCE and left < inf)):
-                progress.is_cut = True
-                return None
-            if enough and is_back_off_due(progress.failed, enough, (group.head,)):
-                self._back_off()
-                return None
-            if group.kind.standing is not Standing.HELD:
+            progress = self._progress
+            if progress is not None:
+                if progress.last is not None and place_of(group.head) <= progress.last:  # tried in an earlier turn
+                    continue
+                left = readiness.attempts_left
+                if progress.tried and (left <= 0 or (progress.tried >= ATTEMPTS_AT_ONCE and left < inf)):
+                    progress.is_cut = True
+                    return None
+                if enough and is_back_off_due(progress.failed, enough, (group.head,)):
+                    self._back_off()
+                    return None
+            if group.standing is not _HELD:
                 decision = self._try_group(group)
                 if decision is not None:
                     return decision
+        progress = self.progress
         progress.tried = 0
         if enough and is_back_off_due(progress.failed, enough, _ever_pending(self.application)):
             self._back_off()
@@ -344,7 +380,7 @@ class Attempt:
     def _preempt_on_full_node(self, group: AskGroup) -> Preempt | None:
         """Preempt on the required node of an ask without room in its queues, if that makes room in both."""
         state, ask, amounts = self.state, group.head, group.shape.amounts
-        if not group.shape.required_node or group.kind.standing is Standing.RESERVED or ask.preemption_triggered:
+        if not group.shape.required_node or group.standing is _RESERVED or ask.preemption_triggered:
             return None
         node = state.nodes.required_node(group.shape)
         if node is None or node.has_room(amounts) or self._waits_for_others():
@@ -360,7 +396,7 @@ class Attempt:
         applications have it first if a reservation of this one ended by its age.
         """
         group.attempted = True
-        if group.kind.standing is Standing.RESERVED:
+        if group.standing is _RESERVED:
             return None
         nodes = self.state.nodes
         node, obstacle = nodes.get(group.shape.required_node), nodes.find_obstacle(group.shape)
@@ -383,13 +419,13 @@ class Attempt:
         return may_at > self.state.now
 
     def _on_any_node(self, group: AskGroup) -> AskDecision | WaitCause | None:
-        if group.kind.standing is Standing.OPEN:
+        if group.standing is _OPEN:
             nodes, shape = self.state.nodes, group.shape
             if nodes.is_deferred(shape):
                 return None
             node = nodes.first_fit(shape, self.application)
             if node is None:
-                node = nodes.first_outranked_fit(shape, self.leaf, group.kind.priority)
+                node = nodes.first_outranked_fit(shape, self.leaf, group.priority)
             if node is not None:
                 return Allocate(self.application, group.head, node)
             self._report_refusals(group)
@@ -402,7 +438,7 @@ class Attempt:
             return victims
         group.attempted = True
         self.progress.failed.append(group)
-        code = Reason.NO_NODE_FITS if group.kind.standing is Standing.OPEN else Reason.RESERVED_NODE_FULL
+        code = Reason.NO_NODE_FITS if group.standing is _OPEN else Reason.RESERVED_NODE_FULL
         return WaitCause(code, maximum=len(self.state.nodes), search=victims)
 
     def _report_refusals(self, group: AskGroup) -> None:
@@ -427,7 +463,7 @@ class Attempt:
                 self._retry_by(waited_at)
             else:
                 at = victim_choice.next_search(state, leaf, group)
-                self.progress.searches[group.shape, group.kind.priority] = at if at > state.now else 0.0
+                self.progress.searches[group.shape, group.priority] = at if at > state.now else 0.0
 
     def _retry_by(self, at: float) -> None:
         self.progress.retry_at = min(self.progress.retry_at, at)
@@ -438,9 +474,9 @@ class Attempt:
         """
         counts = bool(self.leaf.policies.back_off_after) and not group.shape.required_node
         to_count = counts and not nodes_tried
-        if group.kind.standing is not Standing.OPEN:
+        if group.standing is not _OPEN:
             if to_count:
-                self.progress.waits.append((group.shape, False, group.kind.priority, to_count))
+                self.progress.waits.append((group.shape, False, group.priority, to_count))
             return False
         waits_since = max(group.head.created_ns / 1e9, self.application.reserves_anew_at)
         may_at = waits_since + self.state.tuning.reservation_delay_s
@@ -448,13 +484,13 @@ class Attempt:
         if not is_due:
             self._retry_by(may_at)
         may_reserve = is_due and not reservations.has_share(self.state, self.application)
-        self.progress.waits.append((group.shape, may_reserve, group.kind.priority, to_count))
+        self.progress.waits.append((group.shape, may_reserve, group.priority, to_count))
         return may_reserve
 
 
 def is_back_off_due(failed: list[AskGroup], enough: int, asks: Iterable[Allocation]) -> bool:
     """Whether at least `enough` asks that fit no node come before any of these."""
-    places = merge(*[map(place_of, group.asks) for group in failed])
+    places = merge(*[map(place_of, group) for group in failed])
     last = next(islice(places, enough - 1, None), None)
     return last is not None and any(place_of(one) > last for one in asks)
 
@@ -467,134 +503,8 @@ def _ever_pending(application: Application) -> Iterator[Allocation]:
             yield one
 
 
-# Fast path ------------------------------------------------------------------------------------------------------------
-
-
-def run_fast_path(state: PartitionState, budget: int) -> int:
-    """Make up to `budget` decisions, as long as they are simple; return how many were made."""
-    if state.tree.root.maximum is None or state.tree.root.stopped or state.nodes.predicates.table.is_cautious:
-        return 0
-    readiness, index = state.readiness, state.reservation_index
-    if index.by_rank:
-        reservations.end_useless(state)
-    if not readiness.refresh() or (index.by_rank and index.is_check_due(readiness.retry_round)):
-        return 0
-    if state.swap_candidates.first(readiness.retry_round) is not None:
-        return 0
-    batch, made, is_check_due = FastPathBatch(state), 0, passed_over.is_check_due(state)
-    simple: dict[int, bool] = {}
-    while made < budget and (application := _next_application(state)) is not None:
-        if application.rank not in simple:
-            simple[application.rank] = _is_simple(state, application)
-        group = application.asks.first_group
-        ask, shape = group.head, group.shape
-        if not (simple[application.rank] and group.plain) or ask.placeholder or ask.lacks_quota or ask.lacks_queue_room:
-            break
-        if not application.queue.has_room(shape.amounts):
-            break
-        node = state.nodes.first_fit(shape, application)
-        if node is None:
-            break
-        if is_check_due:  # always at the first one
-            if passed_over.find_reservation(state, application, ask) is not None:
-                break  # the decision is made again, as one that is not simple
-            is_check_due = False
-            state.readiness.passed_over_check_at = state.now + CHECK_PASSED_OVER_EVERY_S
-        batch.place(application, ask, node)
-        made += 1
-        if index.note_growth(application.queue):
-            break  # a reservation may end, and its node take the next ask
-    batch.settle()
-    return made
-
-
-def _next_application(state: PartitionState) -> Application | None:
-    readiness, queue = state.readiness, state.tree.root
-    while (child := readiness.next_child(queue)) is not None:
-        queue = child
-    return readiness.next_application(queue) if queue.leaf else None
-
-
-def _is_simple(state: PartitionState, application: Application) -> bool:
-    """Whether the application runs, no limit binds it, and its asks get their nodes one at a time."""
-    if application.state is not AppState.RUNNING or state.now < application.back_off_until:
-        return False
-    account = state.usage.account(application)
-    return account.counted and not account.limits and batch_size(application) == 1
-
-
-class FastPathBatch:
-    """Placed asks whose usage is not yet charged to application, user and group. Nothing else may happen before
-    `settle`.
-    """
-
-    def __init__(self, state: PartitionState) -> None:
-        self._state = state
-        self._used: dict[int, tuple[Application, Resources]] = {}
-        """The uncharged amounts, by the rank of the application."""
-
-    def place(self, application: Application, ask: Allocation, node: Node) -> None:
-        """Allocate the node to an ask that needs nothing but room; its application counts as running already."""
-        state, asks, amount = self._state, application.asks, ask.resources
-        priority = asks.priority
-        del application.requests[ask.key]
-        asks.remove(ask)
-        application.queue.settle_pending(amount)
-        ask.node_id, ask.bound_ns = node.node_id, state.stamp_ns()
-        state.changes.allocations[ask.key] = None
-        state.nodes.bind(application, ask, node)
-        state.readiness.note_less_room(node, amount)
-        state.running_allocations += 1
-        application.allocations[ask.key] = ask
-        used = self._used.get(application.rank)
-        if used is None:
-            self._used[application.rank] = application, dict(amount)
-        else:
-            add_to(used[1], amount)
-        if not application.requests or application.queue.policies.application_sort != "fifo":
-            self._charge(*self._used.pop(application.rank))
-        state.record_node_event(node.node_id, event_codes.ADD, ask)
-        state.usage.record_increase(application, amount)
-        state.record_application_event(event_codes.ADD, event_codes.APP_ALLOC, ask)
-        state.emit(ask.make_announcement())
-        if asks.priority == priority:
-            state.readiness.update_served(application)
-        else:
-            application.queue.exchange_priority(priority, asks.priority)
-            state.readiness.touch_application(application)
-            state.readiness.refresh()
-
-    def settle(self) -> None:
-        """Charge the remaining amounts."""
-        for application, amount in self._used.values():
-            self._charge(application, amount)
-        self._used.clear()
-
-    def _charge(self, application: Application, amount: Resources) -> None:
-        self._state.changes.applications[application.rank] = application
-        take_from(application.pending, amount)
-        application.grow_allocated(amount, placeholder=False)
-        self._state.usage.charge(application, amount)
-
-
-def plan_batch(state: PartitionState, application: Application, group: AskGroup, most: int) -> Iterator[Allocate]:
-    """Yield up to `most` further allocations for the asks of a group; each has to be applied before the next."""
-    shape, account = group.shape, state.usage.account(application)
-    if group.kind.standing is not Standing.OPEN or shape.required_node:
-        return
-    for _ in range(most):
-        fits = account.has_room(shape.amounts) and application.queue.has_room(shape.amounts)
-        try:
-            node = state.nodes.node_for(shape, application) if len(group.asks) and fits else None
-        except WorkSpent:
-            return
-        if node is None:
-            return
-        yield Allocate(application, group.head, node)
-
-
 def batch_size(application: Application) -> int:
     """Return how many asks the application gets placed in one turn: by its tag, or else by its queue."""
-    tag = application.tags.get(ALLOCATION_BATCH)
+    tag = application.tags.get(ALLOCATION_BATCH) if application.tags else None
     wanted = None if tag is None else parse_allocation_batch(tag)
     return wanted or application.queue.policies.allocation_batch

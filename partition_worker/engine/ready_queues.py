@@ -16,17 +16,15 @@ that wait for the same one. When it is time, `wake_searches` marks the leaf, and
 So a search costs one attempt, however many asks wait for it.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from math import inf
-from typing import Final, TypeVar
+from typing import Final
 
-from yunishard.common.messages.kinds import Resources
 from yunishard.common.messages.wire import NEVER
-from yunishard.common.resources import fits, is_positive, is_zero, plus
+from yunishard.common.resources import is_positive
 from yunishard.partition_worker.engine.allocation import AskShape
+from yunishard.partition_worker.engine.amounts import Amounts, add, any_of, fits
 from yunishard.partition_worker.engine.application import Application, AppState, find_queue_lack
 from yunishard.partition_worker.engine.nodes.node_index import Node
 from yunishard.partition_worker.engine.nodes.nodes import Nodes
@@ -39,7 +37,7 @@ from yunishard.partition_worker.engine.queues.fair_share import (
 )
 from yunishard.partition_worker.engine.queues.queue import Queue
 from yunishard.partition_worker.engine.queues.tree import Tree
-from yunishard.partition_worker.engine.sorted_items import Key, Order
+from yunishard.partition_worker.engine.sorted_items import NO_SHARES, Order, SortedItems, SortKey
 from yunishard.partition_worker.engine.unschedulable_asks import (
     AttemptProgress,
     ClosedBuckets,
@@ -59,8 +57,6 @@ the attempts of a turn are used up, the next turn continues.
 UPDATES_MIN: Final = 256
 """Of so many, all are moved, whatever is left: those that follow from a decision."""
 
-_T = TypeVar("_T")
-
 
 class Readiness:
     """The ready and parked applications and queues of a partition."""
@@ -69,11 +65,12 @@ class Readiness:
         self._tree = tree
         self._nodes = nodes
         self._applications = applications
-        self.ready: defaultdict[int, Order[Application]] = defaultdict(Order)
+        self.ready: dict[int, SortedItems[Application]] = {}
         """By the rank of a leaf, its ready applications, the most deserving first."""
         self.turns = StateAwareTurns()
-        self.touched: dict[int, Queue] = {}
-        self.touched_applications: dict[int, Application] = {}
+        self.touched: list[Queue] = []
+        self.touched_applications: list[Application] = []
+        """In order; those that were removed since are no longer marked themselves."""
         self.changed_asks: dict[int, Application] = {}
         """By rank, applications of which asks may have changed since the last report of outstanding asks."""
         self.reported_asks: dict[int, Application] = {}
@@ -113,33 +110,38 @@ class Readiness:
 
     def touch(self, leaf: Queue) -> None:
         """Mark that the sort keys of this queue and of those above it may have changed."""
-        touched = self.touched
-        for queue in leaf.ancestry():
-            if queue.rank in touched:  # and so are those above it
-                return
-            touched[queue.rank] = queue
+        queue: Queue | None = leaf
+        while queue is not None and not queue.is_touched:  # if it is, so are those above it
+            queue.is_touched = True
+            self.touched.append(queue)
+            queue = queue.parent
 
     def touch_application(self, application: Application) -> None:
         """Mark that the sort key or the asks of this application may have changed."""
         if self.cut:
             self.cut.pop(application.rank, None)
-        self.changed_asks[application.rank] = application
-        if application.rank not in self.touched_applications:
-            self.touched_applications[application.rank] = application
+        if not application.has_changed_asks:
+            self._note_changed_asks(application)
+        if not application.is_touched:
+            application.is_touched = True
+            self.touched_applications.append(application)
             self.touch(application.queue)
 
     def retry_parked(self) -> None:
         """Begin a retry round: something was freed, so parked applications may be worth another attempt."""
         self.retry_round += 1
 
-    def note_less_room(self, node: Node, amount: Resources) -> None:
-        """Retry asks that require a node if this amount, which was taken from it, has left them no room there: if
+    def note_less_room(self, node: Node, taken: Amounts) -> None:
+        """Retry asks that require a node if these amounts, which were taken from it, have left them no room there: if
         their queues are full as well, they may preempt now.
         """
+        if not self.parked_queues.required_nodes:
+            return
         shapes = self.parked_queues.required_nodes.get(node.node_id)
         if shapes:
-            before = plus(node.available, amount)
-            if any(fits(before, dict(shape.amounts)) and not node.has_room(shape.amounts) for shape in shapes):
+            before = list(node.available_sum)
+            add(before, taken)
+            if any(fits(before, shape.amounts) and not node.has_room(shape.amounts) for shape in shapes):
                 self.retry_parked()
 
     def note_victim(self) -> None:
@@ -181,7 +183,8 @@ class Readiness:
         """Sort the applications of a leaf again, after a change of its policies or limits, as if none had been tried.
         `refresh` does that, as there may be very many.
         """
-        self.ready.pop(leaf.rank, None)
+        for one in self.ready.pop(leaf.rank, ()):
+            one.is_sorted = False
         parked = self.unschedulable.pop(leaf.rank, None)
         if parked is not None:
             parked.clear()
@@ -200,12 +203,13 @@ class Readiness:
 
     def forget_application(self, application: Application) -> None:
         """Remove an application that has left its queue."""
-        self.ready[application.queue.rank].drop(application)
-        self.touched_applications.pop(application.rank, None)
+        self._drop_ready(application)
+        application.is_touched = False
         self.cut.pop(application.rank, None)
         self.changed_asks.pop(application.rank, None)
+        application.has_changed_asks = False
         if application.rank in self.reported_asks:
-            self.changed_asks[application.rank] = application
+            self._note_changed_asks(application)
         for other in self.turns.remove(application):
             self.touch_application(other)
         self._unpark(application)
@@ -213,14 +217,14 @@ class Readiness:
     def forget_queue(self, queue: Queue) -> None:
         """Remove a queue without applications."""
         assert queue.parent is not None, queue.path
+        self.parked_queues.forget(queue)
         queue.parent.ready_children.drop(queue)
-        self.touched.pop(queue.rank, None)
+        queue.is_touched = False
         self.reset_leaves.pop(queue.rank, None)
         self._waiting_to_start.pop(queue.rank, None)
         for waiting in self._waiting_to_start.values():
             waiting.pop(queue.rank, None)
         self.reset_leaf(queue)
-        self.parked_queues.forget(queue)
 
     # Turns ----------------------------------------------------------------------------------------------------------
 
@@ -245,17 +249,17 @@ class Readiness:
         otherwise others have theirs first.
         """
         if not stays:
-            self.ready[application.queue.rank].drop(application)
+            self._drop_ready(application)
         self.cut[application.rank] = application, progress
 
-    def continue_attempt(self, application: Application) -> AttemptProgress:
-        """Return how far a cut attempt has got; it starts again if something was freed, and if there is none."""
+    def continue_attempt(self, application: Application) -> AttemptProgress | None:
+        """Return how far a cut attempt has got; None if there is none, or if it starts again: something was freed."""
         if self.cut and application.rank in self.cut:
             _, progress = self.cut.pop(application.rank)
             if progress.retry_round == self.retry_round:
                 progress.tried, progress.is_cut = 0, False
                 return progress
-        return AttemptProgress(self.retry_round)
+        return None
 
     # The next queue and application ---------------------------------------------------------------------------------
 
@@ -265,9 +269,42 @@ class Readiness:
         """
         if self.reset_leaves and not self._refresh_reset_leaves():
             return False
-        return self._refresh(self.touched_applications, self._update_application) and self._refresh(
-            self.touched, self._update_queue
-        )
+        if self.touched_applications and not self._refresh_applications():
+            return False
+        return not self.touched or self._refresh_queues()
+
+    def _refresh_applications(self) -> bool:
+        marked = self.touched_applications
+        count = self._count_marked(len(marked))
+        self.touched_applications = marked[count:]
+        del marked[count:]
+        for application in marked:
+            if application.is_touched:
+                application.is_touched = False
+                self._update_application(application)
+        return not self.touched_applications
+
+    def _refresh_queues(self) -> bool:
+        marked = self.touched
+        count = self._count_marked(len(marked))
+        self.touched = marked[count:]
+        del marked[count:]
+        for queue in marked:
+            if queue.is_touched:
+                queue.is_touched = False
+                self._update_queue(queue)
+        return not self.touched
+
+    def _count_marked(self, marked: int) -> int:
+        """Return how many of these are moved now: of more than UPDATES_MIN, those that the turn has attempts for."""
+        if marked <= UPDATES_MIN:
+            return marked
+        count = self._count_updates(marked)
+        return marked if marked - count <= UPDATES_MIN else count
+
+    def _note_changed_asks(self, application: Application) -> None:
+        application.has_changed_asks = True
+        self.changed_asks[application.rank] = application
 
     def _refresh_reset_leaves(self) -> bool:
         for leaf, names in tuple(self.reset_leaves.values()):
@@ -278,23 +315,10 @@ class Readiness:
                 for name in names[-count:]:
                     if name in leaf.applications:
                         application = self._applications[name]
-                        self.changed_asks[application.rank] = application
+                        self._note_changed_asks(application)
                         self._update_application(application)
                 del names[-count:]
             del self.reset_leaves[leaf.rank]
-        return True
-
-    def _refresh(self, touched: dict[int, _T], update: Callable[[_T], None]) -> bool:
-        while len(touched) > UPDATES_MIN and self.attempts_left < inf:
-            count = self._count_updates(len(touched))
-            if not count:
-                return False
-            for rank, item in list(islice(touched.items(), count)):
-                update(item)
-                del touched[rank]
-        for item in touched.values():
-            update(item)
-        touched.clear()
         return True
 
     def _count_updates(self, wanted: int) -> int:
@@ -304,19 +328,6 @@ class Readiness:
         count = max(0, min(wanted, int(self.attempts_left * UPDATES_PER_ATTEMPT)))
         self.attempts_left -= count / UPDATES_PER_ATTEMPT
         return count
-
-    def update_served(self, application: Application) -> None:
-        """Update the orders after one ask of the application was placed and nothing else changed; the highest priority
-        of its asks is still the same.
-        """
-        leaf = application.queue
-        self.changed_asks[application.rank] = application
-        if leaf.policies.application_sort != "fifo" or not application.requests:
-            self._update_application(application)
-        elif self.unschedulable and leaf.rank in self.unschedulable:
-            self.unschedulable[leaf.rank].is_trying = False
-        for queue in leaf.ancestry():
-            self._update_queue(queue)
 
     def next_child(self, queue: Queue) -> Queue | None:
         """Return the most deserving child of a queue below which an ask may be placed."""
@@ -329,14 +340,15 @@ class Readiness:
         parked = self.unschedulable.get(leaf.rank)
         if parked is not None and parked.checked_round != self.retry_round and not parked.is_trying:
             self._bring_back(parked)
-        return self.ready[leaf.rank].first()
+        ready = self.ready.get(leaf.rank)
+        return None if ready is None else ready.first()
 
     def park_application(
         self, application: Application, account: UsageAccount, waits: Iterable[Wait], searches: Searches
     ) -> None:
         """Park an application that may not start, or of which no ask can be placed in this retry round."""
         leaf = application.queue
-        self.ready[leaf.rank].drop(application)
+        self._drop_ready(application)
         parked = self.unschedulable.get(leaf.rank)
         if parked is None:
             parked = UnschedulableAsks(leaf, self.closed, self.parked_queues, self.searches)
@@ -347,7 +359,8 @@ class Readiness:
 
     def _update_shares(self) -> None:
         refresh_fair_maximum(self._tree.root)
-        self.touched.update((queue.rank, queue) for queue in self._tree)
+        for queue in self._tree:
+            self.touch(queue)
         self.retry_parked()
 
     def _update_queue(self, queue: Queue) -> None:
@@ -357,7 +370,7 @@ class Readiness:
             return
         if self.parked_queues.children:
             self.parked_queues.unpark(queue)
-        if any(queue.pending.values()) and not queue.stopped:
+        if queue.stop is None and any_of(queue.pending_sum):
             parent.ready_children.put(queue, queue_key(queue))
         else:
             parent.ready_children.drop(queue)
@@ -372,10 +385,20 @@ class Readiness:
     def _update_ready(self, application: Application) -> None:
         leaf = application.queue
         self._unpark(application)
-        if not is_zero(application.pending) and (not leaf.state_aware or self.turns.is_turn_of(application)):
-            self.ready[leaf.rank].put(application, application_key(application))
+        if application.requests and (not leaf.state_aware or self.turns.is_turn_of(application)):
+            self._put_ready(application, application_key(application))
         else:
-            self.ready[leaf.rank].drop(application)
+            self._drop_ready(application)
+
+    def _put_ready(self, application: Application, key: SortKey) -> None:
+        ready = self.ready.get(application.queue.rank)
+        if ready is None:
+            ready = self.ready[application.queue.rank] = SortedItems()
+        ready.put(application, key)
+
+    def _drop_ready(self, application: Application) -> None:
+        if application.is_sorted:
+            self.ready[application.queue.rank].drop(application)
 
     def _unpark(self, application: Application) -> None:
         parked = self.unschedulable.get(application.queue.rank)
@@ -395,7 +418,7 @@ class Readiness:
         sort_key, _, application, key = min(found, key=lambda one: one[:2])
         parked.unpark(application)
         parked.brought_back, parked.is_trying = (application.rank, key), True
-        self.ready[leaf.rank].put(application, sort_key)
+        self._put_ready(application, sort_key)
 
     def _may_place_below(self, queue: Queue) -> bool:
         """Whether something that waits in or below a queue may be placed."""
@@ -477,15 +500,17 @@ class Readiness:
             return True
 
 
-def application_key(application: Application) -> Key:
+def application_key(application: Application) -> SortKey:
     """Return the sort key of an application in its leaf, by the policies of the leaf."""
     queue = application.queue
-    priority = -application.priority
-    if queue.policies.application_sort == "fair":
-        shares = descending_shares(application.allocated, queue.guaranteed)
-        return (priority, shares) if queue.policies.priority_sort else (shares, priority)
+    policies, priority = queue.policies, -application.priority
+    if policies.application_sort == "fair":
+        shares = descending_shares(application.allocated_sum, queue.guarantees)
+        return (priority, 0.0, shares, 0, 0) if policies.priority_sort else (0, 0.0, shares, priority, 0)
     submitted = application.submitted_ns
-    return (priority, submitted) if queue.policies.priority_sort else (submitted, priority)
+    return (
+        (priority, 0.0, NO_SHARES, submitted, 0) if policies.priority_sort else (submitted, 0.0, NO_SHARES, priority, 0)
+    )
 
 
 # State-aware leaves ---------------------------------------------------------------------------------------------------
@@ -517,7 +542,7 @@ class StateAwareTurns:
         turns = self.leaves.get(application.queue.rank)
         return turns is not None and turns.turn is application
 
-    def update(self, application: Application, key: Key) -> list[Application]:
+    def update(self, application: Application, key: SortKey) -> list[Application]:
         """Update an application whose state, sort key or asks changed; return those that got or lost the turn."""
         leaf, rank = application.queue, application.rank
         turns = self.leaves.setdefault(leaf.rank, LeafTurns())
@@ -525,7 +550,7 @@ class StateAwareTurns:
             turns.starting[rank] = application
         else:
             turns.starting.pop(rank, None)
-        if application.state is AppState.ACCEPTED and is_positive(application.pending):
+        if application.state is AppState.ACCEPTED and application.requests:
             turns.accepted.put(application, (application.application_id not in leaf.allocating, *key))
         else:
             turns.accepted.drop(application)

@@ -174,7 +174,7 @@ def _applications(state: PartitionState, changes: Changes) -> Iterator[Record]:
 
 
 def _status(state: PartitionState, one: Application) -> Record:
-    account = state.usage.accounts.get(one.rank)
+    account = state.usage.find(one)
     if account is not None and not account.counted and not one.allocations:
         account = None  # it uses nothing, and would get another account
     return records.StatusRecord(

@@ -15,7 +15,8 @@ with a maximum, and `charged` the limits, of which the usage grew while reservat
 from collections.abc import Iterable
 
 from yunishard.common.messages.kinds import Resources
-from yunishard.partition_worker.engine.allocation import Amounts, AskShape
+from yunishard.partition_worker.engine.allocation import AskShape
+from yunishard.partition_worker.engine.amounts import Amounts
 from yunishard.partition_worker.engine.nodes.node_index import Node, Reservation
 from yunishard.partition_worker.engine.queues.queue import Queue
 from yunishard.partition_worker.engine.sorted_items import Order

@@ -15,7 +15,8 @@ it may get another node, or preempt again. Only the preemption cooldown bounds t
 
 from yunishard.common.messages import event_codes
 from yunishard.common.resources import fits, plus, total_of
-from yunishard.partition_worker.engine.allocation import Allocation, Amounts
+from yunishard.partition_worker.engine.allocation import Allocation
+from yunishard.partition_worker.engine.amounts import Amounts
 from yunishard.partition_worker.engine.application import Application, AppState
 from yunishard.partition_worker.engine.nodes.node_index import Node, Reservation
 from yunishard.partition_worker.engine.state import PASSED_OVER_NODES_PERCENT, VICTIMS_LEAVE_MAX_S, PartitionState

@@ -4,7 +4,6 @@ Sums, orders and indexes are derived here, through the same methods that keep th
 count as not tried yet. The next decisions are valid, but not necessarily those of a partition that was not restored.
 """
 
-from collections import deque
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -13,11 +12,11 @@ from yunishard.common.config.acl import Acl
 from yunishard.common.process import gc_tuning
 from yunishard.common.resources import decode_sum
 from yunishard.partition_worker.engine import durable_records
-from yunishard.partition_worker.engine.allocation import Allocation, Constraint, may_share_time
+from yunishard.partition_worker.engine.allocation import Allocation, Constraint, make_shape, may_share_time
+from yunishard.partition_worker.engine.amounts import amounts_of, sum_of
 from yunishard.partition_worker.engine.application import (
     ACTIVE,
     ENDED,
-    STATE_LOG_MAX,
     Application,
     AppState,
     TaskGroup,
@@ -137,7 +136,15 @@ class _Restoration:
         for one in self.image.of(durable_records.ForeignRecord):
             node = self._node(one.node_id)
             node.put_foreign(
-                Allocation(one.key, "", one.resources, one.created_ns, one.priority, one.node_id, one.tags)
+                Allocation(
+                    one.key,
+                    "",
+                    make_shape(amounts_of(one.resources), {}, None),
+                    one.created_ns,
+                    one.priority,
+                    one.node_id,
+                    one.tags,
+                )
             )
             self.partition.foreign[one.key] = node
 
@@ -163,19 +170,18 @@ class _Restoration:
             tags=record.tags,
             placeholder_ask=record.placeholder_ask,
             state=state,
-            state_log=deque(((at, AppState(one)) for at, one in entered), maxlen=STATE_LOG_MAX),
-            max_allocated=decode_sum(status.max_allocated),
             gang_style="Hard" if record.gang_style == "Hard" else "Soft",
             placeholder_timeout_s=record.placeholder_timeout_s,
-            task_groups={
-                one.name: TaskGroup(one.name, one.minimum, one.count, one.replaced, one.timed_out)
-                for one in status.task_groups
-            },
-            history={(Use(one.use), one.instance_type): decode_sum(one.amounts) for one in status.usage},
-            started_ns=status.started_ns,
-            finished_ns=status.finished_ns,
-            back_off_until=status.back_off_until,
         )
+        application.state_log.extend((at, AppState(one)) for at, one in entered)
+        application.max_sum = sum_of(decode_sum(status.max_allocated))
+        application.task_groups = {
+            one.name: TaskGroup(one.name, one.minimum, one.count, one.replaced, one.timed_out)
+            for one in status.task_groups
+        }
+        application.history = {(Use(one.use), one.instance_type): decode_sum(one.amounts) for one in status.usage}
+        application.started_ns, application.finished_ns = status.started_ns, status.finished_ns
+        application.back_off_until = status.back_off_until
         partition.application_ranks = max(partition.application_ranks, record.rank)
         stamps = (status.submitted_ns, status.finished_ns, entered[-1][0] if entered else 0)
         partition.latest_stamp_ns = max(partition.latest_stamp_ns, *stamps)
@@ -203,9 +209,9 @@ class _Restoration:
         """Restore the fields and sums that depend on the allocations of an application, and its timers."""
         partition, status = self.partition, self._status_of(application.rank)
         queue = application.queue
-        application.submitted_ns, application.max_allocated = status.submitted_ns, decode_sum(status.max_allocated)
-        queue.add_to_total("pending", application.pending)
-        queue.add_to_total("allocated", application.charged)
+        application.submitted_ns, application.max_sum = status.submitted_ns, sum_of(decode_sum(status.max_allocated))
+        queue.add_pending(amounts_of(application.pending))
+        queue.add_allocated(amounts_of(application.charged))
         queue.exchange_priority(None, application.asks.priority)
         if application.state in ACTIVE:
             queue.add_running(1)
@@ -237,7 +243,7 @@ class _Restoration:
                 if one.released or one.preempted:
                     application.withdraw_placeholder(one)
                 if one.is_leaving:
-                    application.queue.add_to_total("preempting", one.resources)
+                    application.queue.add_preempting(one.shape.amounts)
                     leaving.append(one)
             else:
                 self._restore_ask(application, one)
@@ -256,31 +262,25 @@ class _Restoration:
             if record.is_rm_asked or demands != predicates.no_demands:
                 is_wide = record.is_rm_asked and record.tags.get(SCOPE) == PARTITION_SCOPE
                 constraint = Constraint(demands, record.key if record.is_rm_asked else "", is_wide)
-        return Allocation(
-            key=record.key,
-            application_id=record.application_id,
-            resources=record.resources,
-            created_ns=record.created_ns,
-            priority=record.priority,
-            node_id=record.node_id,
-            tags=record.tags,
-            task_group=record.task_group,
-            placeholder=record.placeholder,
-            originator=record.originator,
-            preemption_policy=record.preemption_policy,
-            bound_ns=record.bound_ns,
-            rank=record.rank,
-            constraint=constraint,
-            recovered=record.recovered,
-            released=record.released,
-            preempted=record.preempted,
-            preempted_at=record.preempted_at,
-            is_overdue=record.is_overdue,
-            placeholder_used=record.placeholder_used,
-            placeholder_created_ns=record.placeholder_created_ns,
-            preemption_triggered=record.preemption_triggered,
-            scale_up_told=record.scale_up_told,
+        one = Allocation(
+            record.key,
+            record.application_id,
+            make_shape(amounts_of(record.resources), record.tags, constraint),
+            record.created_ns,
+            record.priority,
+            record.node_id,
+            record.tags,
+            record.task_group,
+            record.placeholder,
+            record.originator,
+            record.preemption_policy,
         )
+        one.bound_ns, one.rank = record.bound_ns, record.rank
+        one.recovered, one.released = record.recovered, record.released
+        one.preempted, one.preempted_at, one.is_overdue = record.preempted, record.preempted_at, record.is_overdue
+        one.placeholder_used, one.placeholder_created_ns = record.placeholder_used, record.placeholder_created_ns
+        one.preemption_triggered, one.scale_up_told = record.preemption_triggered, record.scale_up_told
+        return one
 
     def _restore_ask(self, application: Application, ask: Allocation) -> None:
         record = self.image.find(durable_records.ReservationRecord, ask.key)

@@ -3,10 +3,6 @@
 Queries read it; the modules of the engine change it: `ledger.py` for asks and allocations, `lifecycle.py` for
 application states, the `*_updates.py` modules for updates of the RM, `queue_traversal.py` for scheduling decisions.
 
-An effect is something for the RM or the log; the worker turns effects into messages and log lines
-(`rm_channel.py`). Each effect names its cause, the number of the input or scheduling cycle that produced it, so
-that all output can be traced to its input.
-
 An RM chooses how much a partition stores. An object that exceeds a bound is refused with a reason that names the bound;
 existing objects are never affected. Queues created for applications, task groups, users and groups are bounded with the
 objects that refer to them.
@@ -18,8 +14,6 @@ from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from typing import Final, NamedTuple
 
-from msgspec import Struct
-
 from yunishard.common.config.model import PartitionConfig
 from yunishard.common.messages import event_codes, rm_messages
 from yunishard.common.messages.kinds import Resources
@@ -27,8 +21,10 @@ from yunishard.common.messages.wire import NEVER
 from yunishard.common.node_sort_policies import NODE_SORT_POLICIES
 from yunishard.common.resources import NOTHING
 from yunishard.partition_worker.engine.allocation import Allocation
+from yunishard.partition_worker.engine.amounts import Amounts
 from yunishard.partition_worker.engine.application import RETENTION_S, Alarm, Application, AppState, Timer
 from yunishard.partition_worker.engine.durable_records import PreemptionRecord, RejectionRecord
+from yunishard.partition_worker.engine.effects import Effect, LogLine, Part
 from yunishard.partition_worker.engine.nodes.node_index import Node, Reservation
 from yunishard.partition_worker.engine.nodes.nodes import Nodes
 from yunishard.partition_worker.engine.placement import build_chain
@@ -40,7 +36,7 @@ from yunishard.partition_worker.engine.ready_queues import Readiness, SwapCandid
 from yunishard.partition_worker.engine.reservation_index import ReservationIndex
 from yunishard.partition_worker.engine.rm_errors import RmErrors
 from yunishard.partition_worker.engine.sorted_items import Order
-from yunishard.partition_worker.engine.user_limits import Usage
+from yunishard.partition_worker.engine.user_limits import Usage, UsageAccount
 from yunishard.partition_worker.engine.user_resolution import PendingSubmissions, Users
 
 # Options and bounds ---------------------------------------------------------------------------------------------------
@@ -110,21 +106,27 @@ for the annotations of a pod.
 """
 
 
-def find_text_objection(names: Iterable[str], tags: Mapping[str, str]) -> str:
-    """Why an object with these names and tags is refused; empty if it is not."""
-    size = sum(map(len, names)) + sum(map(len, tags)) + sum(map(len, tags.values()))
+def find_text_objection(names: Iterable[str], tags: Mapping[str, str], size: int = 0) -> str:
+    """Why an object with these names and tags, and other texts of this size, is refused; empty if it is not."""
+    for name in names:
+        size += len(name)
+    if tags:
+        size += sum(map(len, tags)) + sum(map(len, tags.values()))
     return f"its texts have {size} characters, at most {TEXT_MAX} are allowed" if size > TEXT_MAX else ""
 
 
 # Decisions: checked before they are made, carried out by `queue_traversal.py` ----------------------------------------
 
 
-class Allocate(NamedTuple):
+class Allocate:
     """Allocate the ask on the node."""
 
-    application: Application
-    ask: Allocation
-    node: Node
+    __slots__ = ("application", "ask", "node")
+
+    def __init__(self, application: Application, ask: Allocation, node: Node) -> None:
+        self.application = application
+        self.ask = ask
+        self.node = node
 
 
 class Replace(NamedTuple):
@@ -164,30 +166,7 @@ class Preempt(NamedTuple):
     cancels: tuple[Reservation, ...] = ()
 
 
-# Effects --------------------------------------------------------------------------------------------------------------
-
-
-class LogLine(NamedTuple):
-    """A log line about an input that had no effect. The RM does not receive it."""
-
-    text: str
-    for_operators: bool = False
-    """Whether operators should see it: a change that a person made, or its consequence."""
-    is_warning: bool = False
-    """Whether it is a probable mistake of the RM, of which the RM receives no result."""
-
-
-class IgnoredRelease(NamedTuple):
-    """A release without effect, and why. The RM receives it in an unnumbered `ReleasesIgnored`."""
-
-    release: rm_messages.AllocationRelease
-    reason: str
-    for_operators: bool = False
-    """As in a `LogLine`; the line for each release only helps to debug an RM."""
-
-    @property
-    def text(self) -> str:
-        return f"release of {self.release.allocation_key}: {self.reason}"
+# Events ---------------------------------------------------------------------------------------------------------------
 
 
 class Event(NamedTuple):
@@ -205,17 +184,6 @@ class Event(NamedTuple):
 
 EventFields = tuple[int, str, str, int, int, str, Resources]
 """The fields of an event as a plain tuple: each decision records several, and few are ever read."""
-
-
-Part = Struct | IgnoredRelease | LogLine
-"""A part of a message (`rm_channel.py` has the kinds), or something to log."""
-
-
-class Effect(NamedTuple):
-    """One message part or log line, and the number of its cause."""
-
-    cause: int
-    part: Part
 
 
 # State ----------------------------------------------------------------------------------------------------------------
@@ -393,9 +361,7 @@ class PartitionState:
         plugins: Sequence[Predicate] = (),
         tuning: Tuning = DEFAULT,
     ) -> None:
-        self.name = name
-        self.tuning = tuning
-        self.config = config
+        self.name, self.config, self.tuning = name, config, tuning
         self.changes = Changes()
         self.changes.partition = True
         self.tracking = True
@@ -436,6 +402,7 @@ class PartitionState:
         self.step_number = 0
         """Number of the latest input or cycle; effects name it as their cause."""
         self.now = now
+        self.now_ns: int = int(now * 1e9)
         self.report: Report | None = None
         """The report of the RM during a resynchronization; nothing is scheduled until it ends."""
         self.retired = False
@@ -462,6 +429,11 @@ class PartitionState:
             self.counters.rejected += 1
         self._effects.append(Effect(self.step_number, part))
 
+    def announce(self, ask: Allocation) -> None:
+        """Announce to the RM that an ask got its node."""
+        self.counters.allocated += 1
+        self._effects.append(Effect(self.step_number, ask.make_announcement()))
+
     def record_event(
         self,
         kind: int,
@@ -475,6 +447,18 @@ class PartitionState:
         """Record an event, if events are recorded. The amounts must not change afterwards."""
         if self.tracking:
             self._events.append((kind, object_id, reference, change, detail, message, resource))
+
+    def record_usage_event(self, account: UsageAccount, change: int, amounts: Amounts) -> None:
+        """Record that the user and the group of an application use more or less."""
+        application = account.application
+        path, resources = application.queue.path, amounts.resources
+        self.record_event(
+            event_codes.USERGROUP, application.user.name, change, event_codes.UG_USER_RESOURCE, path, resources
+        )
+        if account.group_name is not None:
+            self.record_event(
+                event_codes.USERGROUP, account.group_name, change, event_codes.UG_GROUP_RESOURCE, path, resources
+            )
 
     def record_application_event(self, change: int, detail: int, one: Allocation) -> None:
         """Record that an ask or allocation was added to its application or removed."""
@@ -502,8 +486,11 @@ class PartitionState:
         """The present in Unix nanoseconds, greater than every earlier stamp, so that simultaneous inputs keep their
         order.
         """
-        self.latest_stamp_ns = max(self.latest_stamp_ns + 1, int(self.now * 1e9))
-        return self.latest_stamp_ns
+        stamp_ns = self.latest_stamp_ns + 1
+        if stamp_ns < self.now_ns:
+            stamp_ns = self.now_ns
+        self.latest_stamp_ns = stamp_ns
+        return stamp_ns
 
     @property
     def leaving_deadline(self) -> float:
@@ -569,7 +556,8 @@ class PartitionState:
         """Begin a step: the following effects have it as their cause."""
         assert not self._effects, "effects of an earlier step are left"
         self.step_number += 1
-        self.now = max(now, self.now)
+        if now > self.now:
+            self.now, self.now_ns = now, int(now * 1e9)
 
     def retract_effects(self, unwanted: Callable[[Part], bool]) -> None:
         """Drop effects of this step."""

@@ -19,15 +19,14 @@ costs one check for each waiting ask shape, not for each queue.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from yunishard.common.messages.wire import NEVER
-from yunishard.common.resources import less, permits
 from yunishard.partition_worker.engine.allocation import AskGroup, AskShape, Place
+from yunishard.partition_worker.engine.amounts import find_excess
 from yunishard.partition_worker.engine.application import Application, AppState
 from yunishard.partition_worker.engine.queues.queue import Queue
-from yunishard.partition_worker.engine.sorted_items import Key, Order, Ranks
+from yunishard.partition_worker.engine.sorted_items import Key, Order, Ranks, SortedItems, SortKey
 from yunishard.partition_worker.engine.user_limits import QueueUsage, UsageAccount
 
 Wait = tuple[AskShape, bool, int, bool]
@@ -42,34 +41,36 @@ seconds; 0.0 is now.
 """
 
 
-@dataclass(slots=True)
 class AttemptProgress:
     """How far an attempt to place the asks of an application has got."""
 
-    retry_round: int
-    """In which it began."""
-    waits: list[Wait] = field(default_factory=list)
-    """The waits of the application if the attempt fails."""
-    searches: Searches = field(default_factory=dict)
-    """The searches for victims that it waits for then."""
-    retry_at: float = NEVER
-    """When another attempt may succeed even if nothing changes, in Unix seconds."""
-    failed: list[AskGroup] = field(default_factory=list)
-    """Groups that no node can take."""
-    last: Place | None = None
-    """The first ask of the last group that was tried; None before the first."""
-    tried: int = 0
-    """Groups that failed in this turn."""
-    is_cut: bool = False
-    """Whether it stopped before the next group."""
+    __slots__ = ("failed", "is_cut", "last", "retry_at", "retry_round", "searches", "tried", "waits")
+
+    def __init__(self, retry_round: int) -> None:
+        self.retry_round = retry_round
+        """In which it began."""
+        self.waits: list[Wait] = []
+        """The waits of the application if the attempt fails."""
+        self.searches: Searches = {}
+        """The searches for victims that it waits for then."""
+        self.retry_at: float = NEVER
+        """When another attempt may succeed even if nothing changes, in Unix seconds."""
+        self.failed: list[AskGroup] = []
+        """Groups that no node can take."""
+        self.last: Place | None = None
+        """The first ask of the last group that was tried; None before the first."""
+        self.tried: int = 0
+        """Groups that failed in this turn."""
+        self.is_cut = False
+        """Whether it stopped before the next group."""
 
 
 class ParkedQueues:
     """The parked queues of a partition, and what asks below each queue wait for."""
 
     def __init__(self) -> None:
-        self.children: defaultdict[int, Order[Queue]] = defaultdict(Order)
-        """The parked queues by the rank of their parent."""
+        self.children: dict[int, SortedItems[Queue]] = {}
+        """The parked queues by the rank of their parent; none is empty."""
         self.waits: defaultdict[int, Counter[Wait]] = defaultdict(Counter)
         """By the rank of a queue, the number of leaves below it with a bucket for each wait."""
         self.required_nodes: dict[str, Counter[AskShape]] = {}
@@ -111,18 +112,25 @@ class ParkedQueues:
         assert child.parent is not None, child.path
         ready = child.parent.ready_children
         self.checked_rounds[child.rank] = retry_round
-        room = less(child.maximum or {}, child.allocated)
         waits = self.waits.get(child.rank, ())
-        if any(shape.required_node or permits(room, dict(shape.amounts)) for shape, *_ in waits):
-            ready.hand_over(child, self.children[child.parent.rank])
+        limits, used = child.limits, child.allocated_sum
+        if any(
+            shape.required_node or limits is None or find_excess(used, shape.amounts, limits) < 0 for shape, *_ in waits
+        ):
+            parked = self.children.get(child.parent.rank)
+            if parked is None:
+                parked = self.children[child.parent.rank] = SortedItems()
+            ready.hand_over(child, parked)
+            child.is_parked = True
         else:
             ready.drop(child)
 
     def unpark(self, child: Queue) -> None:
         """Remove a queue that is ready, or below which no ask waits, if it is parked."""
         assert child.parent is not None, child.path
-        if child.parent.rank in self.children:
+        if child.is_parked:
             self.children[child.parent.rank].drop(child)
+            child.is_parked = False
             self._prune(child.parent)
 
     def forget(self, queue: Queue) -> None:
@@ -136,13 +144,14 @@ class ParkedQueues:
         if children is None or self.checked_rounds.get(queue.rank) == retry_round:
             return
         if may_place(queue):
-            first_ready = queue.ready_children.first_place()
+            first_ready = queue.ready_children.first()
             for child in children:
-                if first_ready is not None and children.place(child) > first_ready:
+                if first_ready is not None and first_ready.is_before(child.sort_key, child.rank):
                     return
                 if self.checked_rounds.get(child.rank) != retry_round:
                     if may_place(child):
                         children.hand_over(child, queue.ready_children)
+                        child.is_parked = False
                         self._prune(queue)
                         return
                     self.checked_rounds[child.rank] = retry_round
@@ -304,7 +313,7 @@ class UnschedulableAsks:
         self,
         application: Application,
         account: UsageAccount,
-        key: Key,
+        key: SortKey,
         waits: Iterable[Wait],
         searches: Searches,
         retry_round: int,

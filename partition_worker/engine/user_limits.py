@@ -25,8 +25,17 @@ from typing import Final, Literal, NamedTuple
 from yunishard.common.config.model import PartitionConfig, QueueConfig, parse_amounts
 from yunishard.common.messages import event_codes
 from yunishard.common.messages.kinds import Resources
-from yunishard.common.resources import NOTHING, Limit, is_zero, less, take_from, tightest
-from yunishard.partition_worker.engine.allocation import Amounts, amounts_of, find_excess
+from yunishard.common.resources import NOTHING, Limit, is_zero, less, tightest
+from yunishard.partition_worker.engine.amounts import (
+    Amounts,
+    Sum,
+    add,
+    amounts_of,
+    find_excess,
+    limit_list,
+    name_types,
+    subtract,
+)
 from yunishard.partition_worker.engine.application import Application
 from yunishard.partition_worker.engine.queues.queue import Queue
 from yunishard.partition_worker.engine.sorted_items import Ranks
@@ -99,32 +108,59 @@ def group_of(limits: Limits, groups: Sequence[str], leaf: Queue) -> str | None:
     return next((name for names in here for name in names if name in wanted), None)
 
 
-@dataclass(slots=True, eq=False)
 class QueueUsage:
     """The usage of one user or group in one queue and everything below it, and its limit there."""
 
-    path: str
-    rank: int
-    """Unique in a partition."""
-    above: "QueueUsage | None"
-    """The usage of the parent queue."""
-    allowance: Allowance | None = None
-    used: Resources = field(default_factory=dict)
-    applications: dict[str, None] = field(default_factory=dict)
-    """Ids of the applications that count as running."""
-    children: "dict[str, QueueUsage]" = field(default_factory=dict)
-    """By path."""
-    charged: int = 0
-    """Number of applications in this very queue that are charged here, whether or not they use anything."""
-    upward: "tuple[QueueUsage, ...]" = field(init=False, repr=False)
-    """This usage, then that of each queue above, up to the root."""
+    __slots__ = (
+        "_allowance",
+        "above",
+        "applications",
+        "charged",
+        "children",
+        "maximums",
+        "path",
+        "rank",
+        "upward",
+        "used_sum",
+    )
 
-    def __post_init__(self) -> None:
-        self.upward = (self,) if self.above is None else (self, *self.above.upward)
+    def __init__(self, path: str, rank: int, above: "QueueUsage | None", allowance: Allowance | None = None) -> None:
+        self.path = path
+        self.rank = rank
+        """Unique in a partition."""
+        self.above = above
+        """The usage of the parent queue."""
+        self.used_sum: Sum = []
+        self.applications: dict[str, None] = {}
+        """Ids of the applications that count as running."""
+        self.children: dict[str, QueueUsage] = {}
+        """By path."""
+        self.charged: int = 0
+        """Number of applications in this very queue that are charged here, whether or not they use anything."""
+        self.upward: tuple[QueueUsage, ...] = (self,) if above is None else (self, *above.upward)
+        """This usage, then that of each queue above, up to the root."""
+        self._allowance: Allowance | None = None
+        self.maximums: Sum | None = None
+        """The amounts that the limit allows, by type."""
+        self.allowance = allowance
+
+    @property
+    def allowance(self) -> Allowance | None:
+        """The limit here; None is no limit."""
+        return self._allowance
+
+    @allowance.setter
+    def allowance(self, allowance: Allowance | None) -> None:
+        self._allowance = allowance
+        self.maximums = None if allowance is None else limit_list(allowance.resources)
+
+    @property
+    def used(self) -> Resources:
+        return name_types(self.used_sum)
 
     @property
     def is_empty(self) -> bool:
-        return not (self.charged or self.children or self.allowance or self.applications or any(self.used.values()))
+        return not (self.charged or self.children or self.allowance or self.applications or any(self.used_sum))
 
     def leave(self) -> None:
         """Discard the usages around one that is dropped: they refer to each other, and a worker never frees cycles."""
@@ -138,24 +174,25 @@ class QueueUsage:
 
     def has_room(self, amounts: Amounts) -> bool:
         """Whether the limit here allows these amounts."""
-        return self.allowance is None or find_excess(self.allowance.resources, self.used, amounts) is None
+        return self.maximums is None or find_excess(self.used_sum, amounts, self.maximums) < 0
 
     def may_start(self) -> bool:
         """Whether the limit here allows one more running application."""
         return self.allowance is None or not 0 < self.allowance.applications <= len(self.applications)
 
-    def charge(self, amount: Resources) -> None:
-        """Count an amount as used, here and above."""
-        items = tuple(amount.items())
-        for level in self.upward:
-            used = level.used
-            for kind, value in items:
-                used[kind] = used.get(kind, 0) + value
+    def charge(self, amounts: Amounts) -> None:
+        """Count amounts as used, here and above."""
+        level: QueueUsage | None = self
+        while level is not None:
+            add(level.used_sum, amounts)
+            level = level.above
 
-    def refund(self, amount: Resources) -> None:
+    def refund(self, amounts: Amounts) -> None:
         """Undo `charge`."""
-        for level in self.upward:
-            take_from(level.used, amount)
+        level: QueueUsage | None = self
+        while level is not None:
+            subtract(level.used_sum, amounts)
+            level = level.above
 
     def count_running(self, application_id: str) -> None:
         """Count an application as running, here and above."""
@@ -168,21 +205,25 @@ class QueueUsage:
             level.applications.pop(application_id, None)
 
 
-@dataclass(slots=True, eq=False)
 class UsageAccount:
     """The user and group that one application is charged to."""
 
-    application: Application
-    user: QueueUsage = field(init=False)
-    """The usage of its user at its leaf."""
-    group_name: str | None = None
-    """The group that is charged; None if none is."""
-    group: QueueUsage | None = None
-    """The usage of that group at its leaf."""
-    counted: bool = False
-    """Whether the application counts as running."""
-    limits: tuple[QueueUsage, ...] = ()
-    """The usages of its user and of its group, from the leaf up, that have a limit."""
+    __slots__ = ("application", "counted", "group", "group_name", "limits", "user")
+
+    def __init__(
+        self, application: Application, user: QueueUsage, group_name: str | None = None, *, counted: bool = False
+    ) -> None:
+        self.application = application
+        self.user = user
+        """The usage of its user at its leaf."""
+        self.group_name = group_name
+        """The group that is charged; None if none is."""
+        self.group: QueueUsage | None = None
+        """The usage of that group at its leaf."""
+        self.counted = counted
+        """Whether the application counts as running."""
+        self.limits: tuple[QueueUsage, ...] = ()
+        """The usages of its user and of its group, from the leaf up, that have a limit."""
 
     @property
     def charged(self) -> tuple[QueueUsage, ...]:
@@ -354,13 +395,19 @@ class Usage:
         """Whether any queue has a limit of a user or group."""
         return bool(self._limits)
 
+    def find(self, application: Application) -> UsageAccount | None:
+        """Return the account of the application; None if it has none."""
+        account = application.account
+        return account if isinstance(account, UsageAccount) else None
+
     def account(self, application: Application) -> UsageAccount:
         """Return the account of the application. The first call creates it and chooses the group."""
-        account = self.accounts.get(application.rank)
+        account = self.find(application)
         if account is None:
-            name = application.user.name
-            account = self.accounts[application.rank] = UsageAccount(application)
-            account.user = self.users.link_account(name, application.queue.path, account)
+            name, path = application.user.name, application.queue.path
+            account = UsageAccount(application, self.users.track(name, path))
+            self.accounts[application.rank] = application.account = account
+            self.users.link_account(name, path, account)
             self.idle.pop(name, None)
             self._join_group(account)
             account.update_limits()
@@ -368,8 +415,8 @@ class Usage:
 
     def preview(self, application: Application) -> UsageAccount:
         """Return what `account` would create for an application without one; creates and chooses nothing."""
-        account, leaf = UsageAccount(application), application.queue
-        account.user = self.users.preview(application.user.name, leaf)
+        leaf = application.queue
+        account = UsageAccount(application, self.users.preview(application.user.name, leaf))
         account.group_name = group_of(self._limits, application.user.groups, leaf)
         if account.group_name is not None:
             account.group = self.groups.preview(account.group_name, leaf)
@@ -378,55 +425,55 @@ class Usage:
 
     def restore(self, application: Application, *, group: str | None, counted: bool) -> None:
         """Charge an application with everything that it has, to this group, without events."""
-        account = self.accounts[application.rank] = UsageAccount(application, group_name=group, counted=counted)
-        path = application.queue.path
-        account.user = self.users.link_account(application.user.name, path, account)
+        name, path = application.user.name, application.queue.path
+        account = UsageAccount(application, self.users.track(name, path), group, counted=counted)
+        self.accounts[application.rank] = application.account = account
+        self.users.link_account(name, path, account)
         if group is not None:
             account.group = self.groups.link_account(group, path, account)
         account.update_limits()
-        self.charge(application, application.charged)
+        self._charge(account, amounts_of(application.charged))
         if counted:
             for level in account.charged:
                 level.count_running(application.application_id)
 
-    def increase(self, application: Application, amount: Resources) -> None:
-        """Count an allocation, or an amount by which one grew (negative: shrank)."""
+    def increase(self, application: Application, amounts: Amounts) -> UsageAccount:
+        """Count an allocation, or an amount by which one grew (negative: shrank); return what it is charged to."""
         account = self.account(application)
-        self.charge(application, amount)
-        self.record_increase(application, amount)
+        self._charge(account, amounts)
         if not account.counted:
             account.counted = True
             for level in account.charged:
                 level.count_running(application.application_id)
+        return account
 
-    def charge(self, application: Application, amount: Resources) -> None:
-        """The part of `increase` without events, for an application that counts as running."""
-        for level in self.accounts[application.rank].charged:
-            level.charge(amount)
+    def decrease(self, application: Application, amounts: Amounts) -> UsageAccount:
+        """Subtract an allocation; return what it was charged to."""
+        account = self.account(application)
+        account.user.refund(amounts)
+        if account.group is not None:
+            account.group.refund(amounts)
+        return account
 
-    def record_increase(self, application: Application, amount: Resources) -> None:
-        """The part of `increase` that records events."""
-        self._record_usage(self.accounts[application.rank], event_codes.ADD, amount)
-
-    def decrease(self, application: Application, amount: Resources) -> None:
-        """Subtract an allocation."""
-        account = self.accounts[application.rank]
-        for level in account.charged:
-            level.refund(amount)
-        self._record_usage(account, event_codes.REMOVE, amount)
+    def _charge(self, account: UsageAccount, amounts: Amounts) -> None:
+        account.user.charge(amounts)
+        if account.group is not None:
+            account.group.charge(amounts)
 
     def discount(self, application: Application) -> None:
         """Stop counting the application as running until something of it is placed again. Its usage stays charged."""
-        account = self.accounts[application.rank]
+        account = self.account(application)
         account.counted = False
         for level in account.charged:
             level.discount_running(application.application_id)
 
     def remove(self, application: Application) -> None:
         """Drop the account of an application that uses nothing any more."""
-        account = self.accounts.pop(application.rank, None)
+        account = self.find(application)
         if account is None:
             return
+        application.account = None
+        del self.accounts[application.rank]
         name = application.user.name
         self._leave_group(account)
         account.user.discount_running(application.application_id)
@@ -454,7 +501,7 @@ class Usage:
 
         Only queues count in which the usage of its user or group would grow.
         """
-        account = self.accounts.get(application.rank)
+        account = self.find(application)
         if account is None or not (account.counted or application.allocations):
             return ""
         shared = {queue.path for queue in application.queue.ancestry()}
@@ -486,14 +533,14 @@ class Usage:
         regrouped = [account for account in self.accounts.values() if self._has_another_group(account)]
         for account in regrouped:
             if account.group is not None:
-                account.group.refund(account.application.charged)
+                account.group.refund(amounts_of(account.application.charged))
             self._leave_group(account)
         self.users.set_allowances({path: here.users for path, here in limits.items()})
         self.groups.set_allowances({path: here.groups for path, here in limits.items()})
         for account in regrouped:
             self._join_group(account)
             if account.group is not None:
-                account.group.charge(account.application.charged)
+                account.group.charge(amounts_of(account.application.charged))
                 if account.counted:
                     account.group.count_running(account.application.application_id)
         for account in self.accounts.values():
@@ -526,14 +573,6 @@ class Usage:
         return account.group_name != group_of(self._limits, application.user.groups, application.queue)
 
     # Events ---------------------------------------------------------------------------------------------------------
-
-    def _record_usage(self, account: UsageAccount, change: int, amount: Resources) -> None:
-        user, path = account.application.user.name, account.application.queue.path
-        kind, detail = event_codes.USERGROUP, event_codes.UG_USER_RESOURCE
-        self._record(kind, user, change, detail, path, amount)
-        if account.group_name is not None:
-            detail = event_codes.UG_GROUP_RESOURCE
-            self._record(kind, account.group_name, change, detail, path, amount)
 
     def _record_link(self, application: Application, group: str, change: int) -> None:
         detail = event_codes.UG_APP_LINK

@@ -6,7 +6,8 @@ same values.
 """
 
 from yunishard.common.messages.reasons import Reason
-from yunishard.partition_worker.engine.allocation import Amounts, AskShape, find_excess
+from yunishard.partition_worker.engine.allocation import AskShape
+from yunishard.partition_worker.engine.amounts import Amounts, find_excess
 from yunishard.partition_worker.engine.application import Application
 from yunishard.partition_worker.engine.attempt_log import WaitCause
 from yunishard.partition_worker.engine.nodes.node_index import Node
@@ -39,10 +40,10 @@ def count_in_limit(account: UsageAccount, level: QueueUsage) -> WaitCause:
 
 def find_limit_cause(account: UsageAccount, level: QueueUsage, amounts: Amounts) -> WaitCause:
     """Return what a limit of the user or the group lacks for these amounts, which it does not allow."""
-    assert level.allowance is not None, level.path
-    excess = find_excess(level.allowance.resources, level.used, amounts)
-    assert excess is not None, level.path
-    return compare_with_limit(account, level, *excess)
+    assert level.maximums is not None, level.path
+    excess = find_excess(level.used_sum, amounts, level.maximums)
+    assert excess >= 0, level.path
+    return compare_with_limit(account, level, *amounts.name(excess))
 
 
 def compare_with_limit(account: UsageAccount, level: QueueUsage, kind: str, value: int) -> WaitCause:
@@ -65,10 +66,10 @@ def find_queue_cause(queue: Queue, amounts: Amounts, search: Reason | None = Non
     """Return what a queue lacks for these amounts, which do not fit it: its maximum is too small, or it keeps the room
     for others. `search` is what came of a search for victims.
     """
-    excess = find_excess(queue.maximum or {}, queue.allocated, amounts)
-    if excess is None:
+    excess = find_excess(queue.allocated_sum, amounts, queue.limits or [])
+    if excess < 0:
         return WaitCause(Reason.QUEUE_ROOM_KEPT, queue.path, search=search)
-    return compare_with_queue(queue, *excess, search)
+    return compare_with_queue(queue, *amounts.name(excess), search)
 
 
 def compare_with_queue(queue: Queue, kind: str, value: int, search: Reason | None = None) -> WaitCause:

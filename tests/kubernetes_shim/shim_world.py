@@ -48,8 +48,8 @@ from yunishard.kubernetes_shim.pods import has_ended, is_ours, is_placeholder
 from yunishard.kubernetes_shim.settings import Settings
 from yunishard.kubernetes_shim.shim import Event, Shim
 from yunishard.kubernetes_shim.state import ShimState, TaskState
+from yunishard.partition_worker.engine.effects import Effect
 from yunishard.partition_worker.engine.partition import Partition
-from yunishard.partition_worker.engine.state import Effect
 
 PARTITION = "mycluster_default"
 NAMESPACE = "default"
@@ -275,8 +275,8 @@ class World:
         self._collect(self.core.step(self.now, budget))
 
     def _collect(self, effects: Sequence[Effect], report: SendReport | None = None) -> None:
-        for _, part in effects:
-            match part:
+        for effect in effects:
+            match part := effect.part:
                 case rm_messages.AcceptedNode():
                     self.from_core.append(rm_messages.NodeResponse(accepted=[part]))
                 case rm_messages.RejectedNode():

@@ -37,7 +37,8 @@ from yunishard.common.messages.wire import Outgoing
 from yunishard.common.rest.records import DecisionView
 from yunishard.partition_worker import rm_channel
 from yunishard.partition_worker.admin_actions import _describe
-from yunishard.partition_worker.engine.state import Effect, Preempt
+from yunishard.partition_worker.engine.effects import Effect
+from yunishard.partition_worker.engine.state import Preempt
 from yunishard.partition_worker.worker import BUDGET_DECISIONS
 
 OP = Actor(user="op", scheduler_admin=True)

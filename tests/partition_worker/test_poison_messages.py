@@ -32,8 +32,8 @@ from yunishard.common.messages.rm_messages import (
 from yunishard.common.messages.wire import Incoming, Outgoing, WireError, decode_body, encode_body
 from yunishard.common.names import BROKER, JOURNAL
 from yunishard.partition_worker import partition_host, queries, rm_channel
+from yunishard.partition_worker.engine.effects import Effect
 from yunishard.partition_worker.engine.partition import Partition
-from yunishard.partition_worker.engine.state import Effect
 from yunishard.partition_worker.partition_host import PartitionHost
 from yunishard.partition_worker.worker import Worker
 

@@ -19,7 +19,7 @@ from yunishard.common.messages.rm_messages import (
     UpdatedApplication,
 )
 from yunishard.partition_worker import rm_channel
-from yunishard.partition_worker.engine.state import Effect, LogLine, Part
+from yunishard.partition_worker.engine.effects import Effect, LogLine, Part
 
 NODE, NO_NODE = AcceptedNode(node_id="n1"), RejectedNode(node_id="n2", reason="no")
 APP, NO_APP = AcceptedApplication(application_id="a"), RejectedApplication(application_id="b", reason="no")

@@ -33,10 +33,10 @@ from yunishard.common.messages.wire import NEVER
 from yunishard.common.resources import plus
 from yunishard.common.rest.explain import ChangeView
 from yunishard.partition_worker.engine.durable_records import Image
+from yunishard.partition_worker.engine.effects import Effect
 from yunishard.partition_worker.engine.partition import Partition
 from yunishard.partition_worker.engine.recording import list_everything
 from yunishard.partition_worker.engine.restoring import restore_partition
-from yunishard.partition_worker.engine.state import Effect
 
 STEPS_MAX = 400
 CONFIRMED = (PREEMPTED_BY_SCHEDULER, TIMEOUT, PLACEHOLDER_REPLACED)

@@ -17,7 +17,7 @@ from tests.properties.workload import LEAVES, TREES, WHO, Line, Livelier, confir
 from tests.trial import Trial
 from yunishard.common.messages.rm_messages import PREEMPTED_BY_SCHEDULER, AllocationRelease
 from yunishard.partition_worker.engine.administration import NotDone
-from yunishard.partition_worker.engine.state import Effect
+from yunishard.partition_worker.engine.effects import Effect
 
 STEPS = 60
 CONFIRMS_WITHIN_S = 5.0

@@ -19,11 +19,11 @@ from yunishard.common.messages.rm_messages import (
 )
 from yunishard.common.messages.wire import NEVER
 from yunishard.partition_worker.engine import queue_traversal
+from yunishard.partition_worker.engine.effects import Effect
 from yunishard.partition_worker.engine.partition import Partition
 from yunishard.partition_worker.engine.state import (
     RESERVATION_MAX_S,
     Allocate,
-    Effect,
     Preempt,
     Release,
     Replace,
@@ -131,7 +131,7 @@ class Duel:
 
 def as_plain(decision: queue_traversal.Decision | None) -> Decision | None:
     match decision:
-        case Allocate(_, ask, node):
+        case Allocate(ask=ask, node=node):
             return Decision("place", ask.key, node.node_id)
         case Reserve(_, ask, node, keeps):
             return Decision("reserve", ask.key, node.node_id, keeps=keeps)

@@ -23,8 +23,8 @@ from yunishard.common.messages.rm_messages import (
     AllocationRelease,
 )
 from yunishard.common.messages.wire import NEVER
+from yunishard.partition_worker.engine.effects import Effect
 from yunishard.partition_worker.engine.partition import Partition
-from yunishard.partition_worker.engine.state import Effect
 
 CLUSTERS = 2000 if os.environ.get("PROPERTIES") == "long" else 40
 CLUSTERS_PER_TEST = 20

@@ -10,8 +10,8 @@ from yunishard.common.messages.kinds import Command
 from yunishard.common.messages.query_messages import Actor, NodeAction, QueueAction
 from yunishard.common.messages.rm_messages import AllocationRelease
 from yunishard.partition_worker.engine.administration import NotDone
+from yunishard.partition_worker.engine.effects import Effect
 from yunishard.partition_worker.engine.partition import Partition
-from yunishard.partition_worker.engine.state import Effect
 
 TREES = (
     "root.a; root.b",

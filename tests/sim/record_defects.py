@@ -130,8 +130,8 @@ def skip(owner: type, method: str) -> Defect:
 
 def _empty_nodes(partition: Partition) -> None:
     for node in partition.nodes:
-        node.allocated = {}
-        node.available = dict(node.capacity)
+        node.allocated_sum = []
+        node.available_sum = list(node.capacity_sum)
 
 
 def _count_applications_again(partition: Partition) -> None:
@@ -334,7 +334,9 @@ CONSEQUENCES: Final[tuple[Defect, ...]] = (
     leave_out(ForeignRecord),
     leave_out(QueueRecord),
     keep_what_is_removed,
-    skip(Queue, "add_to_total"),
+    skip(Queue, "add_pending"),
+    skip(Queue, "add_allocated"),
+    skip(Queue, "add_preempting"),
     skip(Queue, "add_running"),
     skip(Queue, "exchange_priority"),
     skip(Usage, "restore"),

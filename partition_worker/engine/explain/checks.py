@@ -11,11 +11,12 @@ from collections.abc import Iterator, Sequence
 
 from yunishard.common.messages.kinds import Resources
 from yunishard.common.messages.reasons import MEANINGS, Reason
-from yunishard.common.resources import NOTHING, Limit
+from yunishard.common.resources import NOTHING
 from yunishard.common.rest.explain import CheckView
 from yunishard.common.text_formats import format_count
 from yunishard.common.units import format_seconds
-from yunishard.partition_worker.engine.allocation import Amounts, AskGroup, Standing, find_excess
+from yunishard.partition_worker.engine.allocation import AskGroup, Standing
+from yunishard.partition_worker.engine.amounts import Amounts, Sum, find_excess
 from yunishard.partition_worker.engine.application import Application, AppState
 from yunishard.partition_worker.engine.attempt_log import WaitCause
 from yunishard.partition_worker.engine.explain.causes import view_check
@@ -123,15 +124,14 @@ def _describe_back_off(application: Application, now: float) -> str:
 
 def find_account(state: PartitionState, application: Application) -> UsageAccount:
     """Return the account of the application, or what the account would be if it has none yet."""
-    return state.usage.accounts.get(application.rank) or state.usage.preview(application)
+    return state.usage.find(application) or state.usage.preview(application)
 
 
 def check_limits(state: PartitionState, application: Application, amounts: Amounts) -> Iterator[CheckView]:
     """Yield the limits of the user and the group, from the leaf up; one check for each type that is short."""
     account = find_account(state, application)
     for level in account.limits:
-        assert level.allowance is not None, level.path
-        for one, passed in _choose_types(level.allowance.resources, level.used, amounts):
+        for one, passed in _choose_types(level.maximums or [], level.used_sum, amounts):
             yield view_check(compare_with_limit(account, level, *one), passed=passed)
 
 
@@ -140,19 +140,26 @@ def check_queues(leaf: Queue, amounts: Amounts, keeps: Resources = NOTHING) -> I
     `keeps` is the room that the queues keep for this very ask.
     """
     for queue in leaf.ancestry():
-        if queue.maximum is None:
+        if queue.limits is None:
             continue
-        for one, passed in _choose_types(queue.maximum, queue.allocated, amounts):
+        for one, passed in _choose_types(queue.limits, queue.allocated_sum, amounts):
             yield view_check(compare_with_queue(queue, *one), passed=passed)
         if queue.kept and not queue.leaves_kept(amounts, keeps):
             yield view_check(WaitCause(Reason.QUEUE_ROOM_KEPT, queue.path))
 
 
-def _choose_types(limit: Limit, used: Resources, amounts: Amounts) -> list[tuple[tuple[str, int], bool]]:
+def _choose_types(limits: Sum, used: Sum, amounts: Amounts) -> list[tuple[tuple[str, int], bool]]:
     """Return each type that is short, or else the one with the least room, and whether it passes."""
-    short = [(one, False) for one in amounts if find_excess(limit, used, (one,)) is not None]
-    named = [(one, True) for one in amounts if one[1] > 0 and one[0] in limit]
-    return short or sorted(named, key=lambda one: (limit[one[0][0]] - used.get(one[0][0], 0)) / one[0][1])[:1]
+    short: list[tuple[tuple[str, int], bool]] = []
+    room: list[tuple[float, tuple[str, int]]] = []
+    for kind, value in amounts:
+        one = Amounts({kind: value})
+        if value > 0 and one.width <= len(limits) and limits[one.width - 1] >= 0:
+            if find_excess(used, one, limits) >= 0:
+                short.append(((kind, value), False))
+            has = used[one.width - 1] if one.width <= len(used) else 0
+            room.append(((limits[one.width - 1] - has) / value, (kind, value)))
+    return short or [(one, True) for _, one in sorted(room, key=lambda pair: pair[0])[:1]]
 
 
 # Reasons without texts ------------------------------------------------------------------------------------------------
@@ -166,11 +173,11 @@ def find_reason(
     It costs the depth of the queue. An ask that passes all checks but has been tried without success waits for a node.
     """
     account = account or find_account(state, application)
-    is_reserved = group.kind.standing is Standing.RESERVED
+    is_reserved = group.standing is Standing.RESERVED
     for check, passed in _list_application_checks(state, application, account, now, reserved=is_reserved):
         if not passed:
             return check.code
-    if group.kind.standing is Standing.HELD:
+    if group.standing is Standing.HELD:
         return Reason.GANG_PLACEHOLDER
     amounts, head = group.shape.amounts, group.head
     level = account.find_full(amounts)

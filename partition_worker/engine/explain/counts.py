@@ -37,8 +37,8 @@ class ReasonFinder:
 
     def find(self, application: Application, group: AskGroup) -> Reason:
         """The reason of `find_reason`."""
-        account = self._state.usage.accounts.get(application.rank)
-        if not group.plain or not _is_plain(application, account, self._now):
+        account = self._state.usage.find(application)
+        if not group.is_plain or not _is_plain(application, account, self._now):
             return find_reason(self._state, application, group, self._now, account)
         leaf = application.queue
         starts = application.state is AppState.ACCEPTED and application.application_id not in leaf.allocating
@@ -89,7 +89,7 @@ def survey_waiting(
         found.applications += 1
         for group in application.asks.groups if left else ():
             left -= 1
-            reason, number = finder.find(application, group), len(group.asks)
+            reason, number = finder.find(application, group), len(group)
             found.reasons[reason] += number
             found.counted += number
             place = group.head.created_ns, application.rank
@@ -104,10 +104,10 @@ def count_waiting_asks(state: PartitionState, now: float, *, groups_max: int = G
     """Return the number of asks by reason code, in the order of the applications' arrival."""
     found, finder, left = Counter[str](), ReasonFinder(state, now), groups_max
     for application in state.applications.values():
-        for group in application.asks.groups_by_kind.values() if application.requests else ():
+        for group in application.asks.groups_by_key.values() if application.requests else ():
             if left:
                 left -= 1
-                found[finder.find(application, group)] += len(group.asks)
+                found[finder.find(application, group)] += len(group)
             else:
-                found[UNCOUNTED] += len(group.asks)
+                found[UNCOUNTED] += len(group)
     return found

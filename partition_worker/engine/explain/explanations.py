@@ -112,13 +112,13 @@ def _explain_group(
     with a reservation each has a node of its own.
     """
     head, named = group.head, ask or group.head
-    is_reserved = group.kind.standing is Standing.RESERVED
+    is_reserved = group.standing is Standing.RESERVED
     judged = named if is_reserved else head
     checks = [*check_partition(state, stalls)]
     checks += check_application(state, application, now, reserved=is_reserved)
     survey: NodeSurvey | None = None
     outlook: PreemptionOutlook | None = None
-    if group.kind.standing is Standing.HELD:
+    if group.standing is Standing.HELD:
         checks.append(_check_gang(application, group))
     else:
         amounts = group.shape.amounts
@@ -132,7 +132,7 @@ def _explain_group(
     if outlook is not None:
         checks.append(outlook.check)
     remedies: list[RemedyView] = []
-    if group.kind.standing is Standing.HELD:
+    if group.standing is Standing.HELD:
         remedies = _find_gang_remedies(state, application, group, now, stalls) if len(failed) == 1 else []
     elif failed:
         remedies = find_remedies(StuckAsk(state, application, group, judged, now, failed, survey, outlook))
@@ -145,7 +145,7 @@ def _explain_group(
         summary=_summarize_ask(failed, ahead, head, named) + _name_reservation(state, named, failed, now),
         since=named.created_ns,
         stopped_by=failed[0].code if failed else (Reason.BEHIND_OTHERS if ahead else Reason.NOT_TRIED),
-        count=len(group.asks),
+        count=len(group),
         checks=checks,
         ahead=ahead,
         nodes=nodes,
@@ -241,9 +241,9 @@ def _find_outlook(
 
 
 def _check_gang(application: Application, group: AskGroup) -> CheckView:
-    name = group.kind.task_group
+    name = group.task_group
     task_group = application.task_groups[name]
-    pending = sum(len(one.asks) for one in _list_placeholder_groups(application, name))
+    pending = sum(len(one) for one in _list_placeholder_groups(application, name))
     left, free = task_group.outstanding, len(task_group.free)
     if left == pending:
         none = f"none of the {left} left has" if left > 1 else "the only one left does not have"
@@ -268,7 +268,7 @@ def _find_gang_remedies(
     state: PartitionState, application: Application, group: AskGroup, now: float, stalls: Sequence[Reason]
 ) -> list[RemedyView]:
     """Return the remedies of the next placeholder, which an ask then replaces."""
-    placeholders = next(_list_placeholder_groups(application, group.kind.task_group), None)
+    placeholders = next(_list_placeholder_groups(application, group.task_group), None)
     if placeholders is None or not fits(placeholders.head.resources, group.head.resources):
         return []  # a placeholder that is too small is released, and the ask then waits like any other
     return _explain_group(state, application, placeholders, now, stalls, with_ahead=False).remedies
@@ -406,7 +406,7 @@ def explain_node(state: PartitionState, node: Node, now: float, stalls: Sequence
     waiting = [one for one in state.applications.values() if one.requests]
     reasons: Counter[str] = Counter()
     for application, group in islice(_list_groups(waiting), COUNTED_MAX):
-        if group.kind.standing is Standing.HELD:
+        if group.standing is Standing.HELD:
             continue
         required = group.shape.required_node
         if required and required != node.node_id:
@@ -415,7 +415,7 @@ def explain_node(state: PartitionState, node: Node, now: float, stalls: Sequence
         if code is Reason.NODE_FITS:
             code = find_reason(state, application, group, now)
             code = Reason.NODE_FITS if code in (Reason.NO_NODE_FITS, Reason.NOT_TRIED) else code
-        reasons[code] += len(group.asks)
+        reasons[code] += len(group)
     checks = [*check_partition(state, stalls), *_check_node(state, node, now)]
     failed = [one for one in checks if not one.passed]
     counts = {code: reasons[code] for code in sorted(reasons)}

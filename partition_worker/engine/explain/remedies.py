@@ -281,7 +281,7 @@ def _is_counted(state: PartitionState, one: Application, check: CheckView) -> bo
         return one.state in ACTIVE or one.application_id in level.allocating
     if check.user and one.user.name != check.user:
         return False
-    account = state.usage.accounts.get(one.rank)
+    account = state.usage.find(one)
     if account is None or (check.group and account.group_name != check.group):
         return False
     return account.counted
@@ -390,7 +390,7 @@ def _counts(state: PartitionState, one: Allocation, check: CheckView) -> bool:
     if check.user:
         return application.user.name == check.user
     if check.group:
-        account = state.usage.accounts.get(application.rank)
+        account = state.usage.find(application)
         return account is not None and account.group_name == check.group
     return True
 

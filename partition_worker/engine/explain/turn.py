@@ -84,7 +84,7 @@ def _compare_queues(other: Queue, queue: Queue) -> str:
     pending = f"{other.path} has {format_resources(other.pending)} pending"
     if other.priority != queue.priority and queue.parent is not None and queue.parent.policies.priority_sort:
         return f"{pending}, and asks of priority {other.priority}: those below {queue.path} have {queue.priority}"
-    shares = [share(one.allocated, one.guaranteed, one.fair_maximum) for one in (other, queue)]
+    shares = [share(one.allocated_sum, one.entitlements) for one in (other, queue)]
     if shares[0] < shares[1]:
         return f"{pending}, and uses {shares[0]:.0%} of its share: {queue.path} uses {shares[1]:.0%}"
     return f"{pending}, is equal to {queue.path}, and comes first"
@@ -120,7 +120,9 @@ def _compare_applications(state: PartitionState, other: Application, application
         text += ", and uses less"
     else:
         text += ", and was submitted before"
-    reason = find_reason(state, other, other.asks.first_group, now)
+    first = other.asks.first_group
+    assert first is not None, "it waits"
+    reason = find_reason(state, other, first, now)
     meaning = MEANINGS[reason]
     return f"{text}; it also waits: {meaning[0].lower()}{meaning[1:].rstrip('.')}"
 
@@ -130,7 +132,7 @@ def _find_own_asks(application: Application, group: AskGroup) -> list[AheadView]
     for other in application.asks.groups:
         if other is group:
             break
-        number += 0 if other.kind.standing is Standing.HELD else len(other.asks)
+        number += 0 if other.standing is Standing.HELD else len(other)
     if not number:
         return []
     text = f"{format_count(number, 'earlier or more important ask')} of the application itself"

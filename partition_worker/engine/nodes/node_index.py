@@ -10,27 +10,30 @@ First-fit cursor: if searches for the same amounts have cost too much, a cursor 
 reached and the nodes before it that got room since, so the next search continues from there (the ski-rental rule, see
 `nodes.py`).
 
-A sort key holds the score of a node and, for equal scores, its id, as bytes that compare in that order. Each step of a
-search compares keys, mostly with one that is in no CPU cache. A tuple would be three objects and two comparisons; bytes
-are one object, which the garbage collector does not track. The score is an IEEE 754 number, most significant byte
-first, with the bits turned so that negative numbers sort before positive ones, as in the keys of ordered stores
-(FoundationDB's tuple layer). UTF-8 sorts as text does.
-
 The sort policies are in `common/node_sort_policies.py`; `nodes.py` decides which nodes are in an index.
 """
 
-from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from itertools import islice
-from struct import Struct
+from math import inf
 from typing import Final
 
 from yunishard.common.messages.kinds import Resources
-from yunishard.common.resources import TYPES_MAX, add_to, drop_zeros, minus, prune, take_from
-from yunishard.partition_worker.engine.allocation import Allocation, Amounts, AskShape
+from yunishard.common.resources import drop_zeros
+from yunishard.partition_worker.engine.allocation import Allocation, AskShape
+from yunishard.partition_worker.engine.amounts import (
+    Amounts,
+    Sum,
+    add,
+    fits,
+    name_types,
+    raise_all,
+    subtract,
+    subtract_sum,
+    sum_of,
+)
 from yunishard.partition_worker.engine.durable_records import OperatorMark
 from yunishard.partition_worker.engine.queues.queue import Queue, outranks
 
@@ -38,40 +41,81 @@ UNKNOWN_INSTANCE: Final = "UNKNOWN"
 """The instance type of a node that names none."""
 
 
-@dataclass(slots=True, eq=False)
 class Node:
     """One node. Always: available = capacity - allocated - occupied; negative only after a shrink or a forced
     addition.
     """
 
-    node_id: str
-    rank: int
-    capacity: Resources
-    """Pruned: a type of 0 is a type that the node lacks."""
-    attributes: dict[str, str]
-    schedulable: bool = True
-    """Whether the RM lets it take new allocations."""
-    cordon: OperatorMark | None = None
-    """Set if an operator keeps new allocations from it (`Nodes.cordons`)."""
-    allocated: Resources = field(default_factory=dict)
-    """By allocations of the partition."""
-    occupied: Resources = field(default_factory=dict)
-    """By foreign allocations, which another scheduler placed."""
-    available: Resources = field(default_factory=dict)
-    allocations: dict[str, Allocation] = field(default_factory=dict)
-    """Allocations of the partition, by key."""
-    foreign: dict[str, Allocation] = field(default_factory=dict)
-    """Foreign allocations, by key."""
-    reservations: "dict[str, Reservation]" = field(default_factory=dict)
-    """Its reservations by the key of the ask; more than one only if each ask requires this node."""
-    guarded: bool = False
-    """Whether it refuses some asks without constraint."""
-    version: int = 0
-    """Number of changes of its allocations, its capacity and its attributes."""
+    __slots__ = (
+        "_capacity",
+        "allocated_sum",
+        "allocations",
+        "attributes",
+        "available_sum",
+        "capacity_sum",
+        "cordon",
+        "foreign",
+        "guarded",
+        "node_id",
+        "occupied_sum",
+        "rank",
+        "reservations",
+        "schedulable",
+        "version",
+    )
 
-    def __post_init__(self) -> None:
-        self.capacity = drop_zeros(self.capacity)
-        self._recount()
+    def __init__(
+        self,
+        node_id: str,
+        rank: int,
+        capacity: Resources,
+        attributes: dict[str, str],
+        schedulable: bool = True,  # noqa: FBT001, FBT002 - as in the message
+        cordon: OperatorMark | None = None,
+    ) -> None:
+        self.node_id = node_id
+        self.rank = rank
+        self.attributes = attributes
+        self.schedulable = schedulable
+        """Whether the RM lets it take new allocations."""
+        self.cordon = cordon
+        """Set if an operator keeps new allocations from it (`Nodes.cordons`)."""
+        self.allocations: dict[str, Allocation] = {}
+        """Allocations of the partition, by key."""
+        self.foreign: dict[str, Allocation] = {}
+        """Foreign allocations, by key."""
+        self.reservations: dict[str, Reservation] = {}
+        """Its reservations by the key of the ask; more than one only if each ask requires this node."""
+        self.guarded = False
+        """Whether it refuses some asks without constraint."""
+        self.version: int = 0
+        """Number of changes of its allocations, its capacity and its attributes."""
+        self.allocated_sum: Sum = []
+        self.occupied_sum: Sum = []
+        self._capacity: Resources = {}
+        self.capacity_sum: Sum = []
+        self.available_sum: Sum = []
+        self.resize(capacity)
+
+    @property
+    def capacity(self) -> Resources:
+        """Its size; a type of 0 is a type that the node lacks."""
+        return self._capacity
+
+    @property
+    def allocated(self) -> Resources:
+        """The usage by allocations of the partition."""
+        return name_types(self.allocated_sum)
+
+    @property
+    def occupied(self) -> Resources:
+        """The usage by foreign allocations, which another scheduler placed."""
+        return name_types(self.occupied_sum)
+
+    @property
+    def available(self) -> Resources:
+        """The rest, at least of the types that the node has."""
+        return {**dict.fromkeys(self._capacity, 0), **name_types(self.available_sum)}
 
     @property
     def is_open(self) -> bool:
@@ -93,68 +137,58 @@ class Node:
         return self.attributes.get(f"si/{name}") or self.attributes.get(f"si.io/{name}", "")
 
     def has_room(self, amounts: Amounts) -> bool:
-        """Whether these amounts are available; a negative amount counts as none."""
-        available = self.available
-        for kind, value in amounts:  # noqa: SIM110 - a generator costs as much as the loop itself, for every node tried
-            if value > 0 and available.get(kind, 0) < value:
-                return False
-        return True
+        """Whether these amounts are available."""
+        return fits(self.available_sum, amounts)
 
     def is_large_enough(self, amounts: Amounts) -> bool:
         """Whether these amounts would fit on the empty node."""
-        capacity = self.capacity
-        for kind, value in amounts:  # noqa: SIM110 - as above
-            if value > 0 and capacity.get(kind, 0) < value:
-                return False
-        return True
+        return fits(self.capacity_sum, amounts)
 
     def add(self, allocation: Allocation) -> None:
         """Add an allocation, whether or not there is room."""
         self.version += 1
         self.allocations[allocation.key] = allocation
-        allocated, available = self.allocated, self.available
-        for kind, value in allocation.resources.items():
-            allocated[kind] = allocated.get(kind, 0) + value
-            available[kind] = available.get(kind, 0) - value
+        add(self.allocated_sum, allocation.shape.amounts)
+        subtract(self.available_sum, allocation.shape.amounts)
 
     def remove(self, allocation: Allocation) -> None:
         """Remove an allocation of the partition."""
         self.version += 1
         del self.allocations[allocation.key]
-        take_from(self.allocated, allocation.resources)
-        add_to(self.available, allocation.resources)
-        if len(self.available) > TYPES_MAX:
-            prune(self.available)
+        subtract(self.allocated_sum, allocation.shape.amounts)
+        add(self.available_sum, allocation.shape.amounts)
 
-    def resize_allocation(self, delta: Resources) -> None:
+    def resize_allocation(self, delta: Amounts) -> None:
         """Apply the amount by which an allocation here grew (negative: shrank)."""
         self.version += 1
-        add_to(self.allocated, delta)
-        take_from(self.available, delta)
+        add(self.allocated_sum, delta)
+        subtract(self.available_sum, delta)
 
     def put_foreign(self, allocation: Allocation) -> None:
         """Add a foreign allocation, or replace the one with its key."""
         self.remove_foreign(allocation.key)
+        self.version += 1
         self.foreign[allocation.key] = allocation
-        add_to(self.occupied, allocation.resources)
-        self._recount()
+        add(self.occupied_sum, allocation.shape.amounts)
+        subtract(self.available_sum, allocation.shape.amounts)
 
     def remove_foreign(self, key: str) -> bool:
         """Remove a foreign allocation; return whether it was here."""
         known = self.foreign.pop(key, None)
         if known is None:
             return False
-        take_from(self.occupied, known.resources)
-        self._recount()
+        self.version += 1
+        subtract(self.occupied_sum, known.shape.amounts)
+        add(self.available_sum, known.shape.amounts)
         return True
 
     def resize(self, capacity: Resources) -> None:
-        self.capacity = drop_zeros(capacity)
-        self._recount()
-
-    def _recount(self) -> None:
         self.version += 1
-        self.available = minus(minus(self.capacity, self.allocated), self.occupied)
+        self._capacity = drop_zeros(capacity)
+        self.capacity_sum = sum_of(self._capacity)
+        self.available_sum = list(self.capacity_sum)
+        subtract_sum(self.available_sum, self.allocated_sum)
+        subtract_sum(self.available_sum, self.occupied_sum)
 
 
 @dataclass(slots=True, eq=False)
@@ -211,22 +245,73 @@ class Reservation:
 
 # The node index -------------------------------------------------------------------------------------------------------
 
-SortKey = bytes
-"""The score in eight bytes, then the id of the node."""
 
-BEFORE_ALL: Final[SortKey] = b""
-BEHIND_ALL: Final[SortKey] = b"\xff" * 8
-"""The key of a finite score is smaller."""
+class SortKey:
+    """The place of a node in an index: by score, and for equal scores by id. Never changed, as the branches of an index
+    keep keys of nodes that have moved since.
+    """
 
-_FLOAT: Final = Struct(">d")
-_MIRRORED: Final = bytes(range(255, -1, -1))
+    __slots__ = ("node_id", "score", "then")
+
+    def __init__(self, score: float, node_id: str, then: float = 0.0) -> None:
+        self.score = score
+        self.then = then
+        """A second score, for equal ones."""
+        self.node_id = node_id
+
+    def is_before(self, other: "SortKey") -> bool:
+        """Whether the node comes before one with this key."""
+        if self.score != other.score:
+            return self.score < other.score
+        if self.then != other.then:
+            return self.then < other.then
+        return self.node_id < other.node_id
+
+    def __lt__(self, other: "SortKey") -> bool:
+        return self.is_before(other)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, SortKey)
+            and self.score == other.score
+            and self.node_id == other.node_id
+            and self.then == other.then
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.score, self.then, self.node_id))
+
+    def __repr__(self) -> str:
+        return f"SortKey({self.score}, {self.node_id!r}, {self.then})"
 
 
-def sort_key_of(score: float, node_id: str) -> SortKey:
-    """Return the sort key of a node with this score, which must be finite."""
-    if score >= 0:
-        return _FLOAT.pack(-(score + 0.0)) + node_id.encode()  # with the sign bit; -0.0 is 0.0
-    return _FLOAT.pack(score).translate(_MIRRORED) + node_id.encode()
+BEFORE_ALL: Final = SortKey(-inf, "")
+BEHIND_ALL: Final = SortKey(inf, "")
+"""The scores of nodes are finite."""
+
+
+def _count_before(keys: list[SortKey], key: SortKey) -> int:
+    """Return how many of these keys, which are sorted, come before a key."""
+    low, high = 0, len(keys)
+    while low < high:
+        middle = (low + high) // 2
+        if keys[middle].is_before(key):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _find_block(keys: list[SortKey], key: SortKey) -> int:
+    """Return the block of a branch with these keys in which a key is or belongs."""
+    low, high = 1, len(keys)
+    while low < high:
+        middle = (low + high) // 2
+        if key.is_before(keys[middle]):
+            high = middle
+        else:
+            low = middle + 1
+    return low - 1
 
 
 CURSORS_MAX: Final = 16
@@ -279,7 +364,7 @@ class NodeIndex:
             if len(root.keys) > root.size_max:
                 self._root = Block()
                 self._root.keys, self._root.blocks = [root.keys[0]], [root]
-                self._root.most, self._root.lacking = dict(root.most), dict(root.lacking)
+                self._root.most, self._root.lacking = list(root.most), dict(root.lacking)
                 self._root.halve(0)
         if self._cursors:
             self._update_cursors(key, node)
@@ -358,7 +443,7 @@ class NodeIndex:
     def _update_cursors(self, key: SortKey, node: Node) -> None:
         """Add a node that may have gained room to the cursors that have passed it."""
         for amounts, cursor in self._cursors.items():
-            if key < cursor.start and node.has_room(amounts):
+            if key.is_before(cursor.start) and node.has_room(amounts):
                 heappush(cursor.before, (key, node.rank, node))
                 if len(cursor.before) > 2 * len(self._keys):  # most are outdated
                     cursor.start, cursor.before = BEFORE_ALL, []
@@ -426,7 +511,7 @@ class Block:
         """In the order of their keys; a branch has none."""
         self.blocks: list[Block] = []
         """In the order of their keys, none of them empty; a leaf has none."""
-        self.most: Resources = {}
+        self.most: Sum = []
         """Per type at least as much as is available on any node in it."""
         self.lacking: dict[Amounts, None] = {}
         """Amounts for which no node in it has room, although `most` has."""
@@ -437,25 +522,26 @@ class Block:
 
     def put(self, key: SortKey, node: Node) -> None:
         if self.blocks:
-            at = max(bisect_right(self.keys, key) - 1, 0)
-            if key < self.keys[0]:
+            at = _find_block(self.keys, key)
+            if not at and key.is_before(self.keys[0]):
                 self.keys[0] = key
             self.blocks[at].put(key, node)
             self.halve(at)
         else:
-            at = bisect_left(self.keys, key)
+            at = _count_before(self.keys, key)
             self.keys.insert(at, key)
             self.nodes.insert(at, node)
         self._raise_own_bounds(node)
 
     def remove(self, key: SortKey) -> None:
-        at = bisect_right(self.keys, key) - 1
         if not self.blocks:
+            at = _count_before(self.keys, key)
             assert self.keys[at] == key, key
             del self.keys[at], self.nodes[at]
             if not self.nodes:
-                self.most = {}
+                self.most = []
             return
+        at = _find_block(self.keys, key)
         block = self.blocks[at]
         block.remove(key)
         if len(block.keys) < block.size_max // 4 and len(self.blocks) > 1:
@@ -468,21 +554,21 @@ class Block:
         """Update the bounds for a node in it that may have gained room."""
         self._raise_own_bounds(node)
         if self.blocks:
-            self.blocks[bisect_right(self.keys, key) - 1].raise_bounds(key, node)
+            self.blocks[_find_block(self.keys, key)].raise_bounds(key, node)
 
     def may_have_room(self, amounts: Amounts) -> bool:
         """Whether a node in it may have room."""
-        most = self.most
-        for kind, value in amounts:
-            if value > 0 and most.get(kind, 0) < value:
-                return False
-        return not self.lacking or amounts not in self.lacking
+        return fits(self.most, amounts) and (not self.lacking or amounts not in self.lacking)
 
     def find(self, amounts: Amounts, start: SortKey) -> tuple[Node | None, int]:
         """Return the first node from this key on that has room, and the number of examined nodes and blocks."""
         steps = 0
+        is_whole = start is BEFORE_ALL or (bool(self.keys) and not self.keys[0].is_before(start))
         if self.blocks:
-            for block in islice(self.blocks, max(0, bisect_right(self.keys, start) - 1), None):
+            at = 0 if is_whole else _find_block(self.keys, start)
+            while at < len(self.blocks):
+                block = self.blocks[at]
+                at += 1
                 steps += 1
                 if block.may_have_room(amounts):
                     found, more = block.find(amounts, start)
@@ -490,14 +576,14 @@ class Block:
                     if found is not None:
                         return found, steps
         else:
-            for steps, node in enumerate(islice(self.nodes, bisect_left(self.keys, start), None), 1):
-                available = node.available
-                for kind, value in amounts:  # as Node.has_room does: a call for each would be half of the search
-                    if value > 0 and available.get(kind, 0) < value:
-                        break
-                else:
+            at = 0 if is_whole else _count_before(self.keys, start)
+            while at < len(self.nodes):
+                node = self.nodes[at]
+                at += 1
+                steps += 1
+                if fits(node.available_sum, amounts):
                     return node, steps
-        if self.keys and start <= self.keys[0]:  # all of it was searched
+        if self.keys and is_whole:
             self._note_lack(amounts)
         return None, steps
 
@@ -518,7 +604,7 @@ class Block:
 
     def _note_lack(self, amounts: Amounts) -> None:
         """Store that no node in it has room, so that the next search skips it."""
-        self.most = _maximum([block.most for block in self.blocks] or [node.available for node in self.nodes])
+        self.most = _maximum([block.most for block in self.blocks] or [node.available_sum for node in self.nodes])
         if self.may_have_room(amounts):
             if len(self.lacking) >= LACKING_MAX:
                 self.lacking = {}
@@ -531,7 +617,7 @@ class Block:
             return
         half, right = len(left.keys) // 2, Block()
         right.keys, right.nodes, right.blocks = left.keys[half:], left.nodes[half:], left.blocks[half:]
-        right.most, right.lacking = dict(left.most), dict(left.lacking)
+        right.most, right.lacking = list(left.most), dict(left.lacking)
         del left.keys[half:], left.nodes[half:], left.blocks[half:]
         self.keys.insert(at + 1, right.keys[0])
         self.blocks.insert(at + 1, right)
@@ -550,19 +636,14 @@ class Block:
             yield from block
 
     def _raise_own_bounds(self, node: Node) -> None:
-        most = self.most
-        for kind, value in node.available.items():
-            if value > most.get(kind, 0):
-                most[kind] = value
+        raise_all(self.most, node.available_sum)
         if self.lacking:
             self.lacking = {amounts: None for amounts in self.lacking if not node.has_room(amounts)}
 
 
-def _maximum(amounts: Iterable[Resources]) -> Resources:
+def _maximum(sums: Iterable[Sum]) -> Sum:
     """Return the largest positive amount per type."""
-    highest: Resources = {}
-    for amount in amounts:
-        for kind, value in amount.items():
-            if value > 0 and highest.get(kind, 0) < value:
-                highest[kind] = value
+    highest: Sum = []
+    for one in sums:
+        raise_all(highest, one)
     return highest

@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Final
 
 from yunishard.common.messages.kinds import Resources
 from yunishard.common.messages.reasons import Reason
-from yunishard.common.node_sort_policies import NODE_SORT_POLICIES, PACK, parse_node_choice
+from yunishard.common.node_sort_policies import NODE_SORT_POLICIES, PACK, parse_node_choice, score_fair
 from yunishard.common.resources import drop_zeros, minus, plus
-from yunishard.partition_worker.engine.allocation import Allocation, Amounts, AskShape
+from yunishard.partition_worker.engine.allocation import Allocation, AskShape
+from yunishard.partition_worker.engine.amounts import Amounts, number_of
 from yunishard.partition_worker.engine.durable_records import OperatorMark
 from yunishard.partition_worker.engine.nodes.node_index import (
     DerivedIndex,
@@ -33,7 +34,6 @@ from yunishard.partition_worker.engine.nodes.node_index import (
     NodeIndex,
     PackIndex,
     SortKey,
-    sort_key_of,
 )
 from yunishard.partition_worker.engine.nodes.reserved_nodes import ReservedNodes
 from yunishard.partition_worker.engine.predicates.evaluation import Predicates
@@ -66,11 +66,14 @@ class Nodes:
         self.policy = policy
         """The sort policy of the partition."""
         self.weights = dict(weights)
+        self._weights_by_type = weigh(weights)
         self.total: Resources = {}
         """The sum of all capacities, drop_zeros; draining nodes count."""
         self.predicates = predicates or Predicates()
         self._by_id: dict[str, Node] = {}
-        self.indexes: dict[str, NodeIndex] = {policy: NodeIndex()}
+        self.index = NodeIndex()
+        """The nodes that any ask may get, in the order of the partition."""
+        self.indexes: dict[str, NodeIndex] = {policy: self.index}
         """By sort policy: the partition's, and those that applications or queues use. All have the same nodes."""
         self.reserved = ReservedNodes()
         self._derived: dict[DerivedName, DerivedIndex] = {}
@@ -98,11 +101,6 @@ class Nodes:
 
     def __len__(self) -> int:
         return len(self._by_id)
-
-    @property
-    def index(self) -> NodeIndex:
-        """The nodes that any ask may get, in the order of the partition."""
-        return self.indexes[self.policy]
 
     # Changes --------------------------------------------------------------------------------------------------------
 
@@ -150,8 +148,9 @@ class Nodes:
         """Set the sort policy of the partition and its weights."""
         if policy == self.policy and dict(weights) == self.weights:
             return
-        self.policy, self.weights = policy, dict(weights)
-        self.indexes = {policy: NodeIndex()}
+        self.policy, self.weights, self._weights_by_type = policy, dict(weights), weigh(weights)
+        self.index = NodeIndex()
+        self.indexes = {policy: self.index}
         self.reserved = ReservedNodes()
         self._derived.clear()
         self._costs.clear()
@@ -183,16 +182,16 @@ class Nodes:
         """Update the indexes after our own allocations or the reservations of the node changed."""
         if node.is_open and not node.reservations:
             self.reserved.remove(node)
-            weights, node_id = self.weights, node.node_id
-            available, capacity = node.available, node.capacity
-            for policy, index in self.indexes.items():
-                index.put(node, sort_key_of(NODE_SORT_POLICIES[policy](available, capacity, weights), node_id))
+            self.index.put(node, self._sort_key_of(self.policy, node))
+            if len(self.indexes) > 1:
+                for policy, index in self.indexes.items():
+                    if policy != self.policy:
+                        index.put(node, self._sort_key_of(policy, node))
         else:
             for index in self.indexes.values():
                 index.remove(node)
             if node.is_open:
-                score = NODE_SORT_POLICIES[self.policy](node.available, node.capacity, self.weights)
-                self.reserved.put(node, sort_key_of(score, node.node_id))
+                self.reserved.put(node, self._sort_key_of(self.policy, node))
             else:
                 self.reserved.remove(node)
         self._note_change(node)
@@ -323,7 +322,9 @@ class Nodes:
             index = self._derive(
                 ("", amounts),
                 self.index,
-                lambda node, key: sort_key_of(waste(node, wanted), "") + key if node.is_large_enough(amounts) else None,
+                lambda node, key: (
+                    SortKey(waste(node, wanted), node.node_id, key.score) if node.is_large_enough(amounts) else None
+                ),
             )
         nodes = index.refresh(self.index)
         best = nodes.first()
@@ -390,11 +391,19 @@ class Nodes:
         return derived
 
     def _create_index(self, policy: str) -> NodeIndex:
-        index, score = NodeIndex(), NODE_SORT_POLICIES[policy]
+        index = NodeIndex()
         for node in self.index:
-            index.put(node, sort_key_of(score(node.available, node.capacity, self.weights), node.node_id))
+            index.put(node, self._sort_key_of(policy, node))
         self.indexes[policy] = index
         return index
+
+    def _sort_key_of(self, policy: str, node: Node) -> SortKey:
+        score_node = NODE_SORT_POLICIES[policy]
+        if score_node is score_fair:  # called directly, as most partitions have it
+            score = score_fair(node.available_sum, node.capacity_sum, self._weights_by_type)
+        else:
+            score = score_node(node.available_sum, node.capacity_sum, self._weights_by_type)
+        return SortKey(score, node.node_id)
 
     def _pack_index(self, application: "Application") -> NodeIndex:
         """Return the nodes on which an application with the node order `pack` runs."""
@@ -424,6 +433,11 @@ class Nodes:
             self.predicates.recheck_node(node)
 
 
+def weigh(weights: Mapping[str, float]) -> list[tuple[int, float]]:
+    """Return the weights by the number of the resource type, for a sort policy. Weights that are NaN count as 0."""
+    return [(number_of(kind), weight) for kind, weight in weights.items() if weight > 0 or weight < 0]
+
+
 def waste(node: Node, wanted: Resources) -> float:
     """Return how much of a node an ask would leave over: the sum, over the types that are available, of the fractions
     that the ask does not take. Reservations choose the node with the least.
@@ -442,6 +456,6 @@ def node_choice_of(application: "Application") -> str | None:
 
     An unknown order in the tag counts as no tag.
     """
-    tag = application.tags.get(NODE_SORT)
+    tag = application.tags.get(NODE_SORT) if application.tags else None
     choice = None if tag is None else parse_node_choice(tag)
     return choice or application.queue.policies.node_sort

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from heapq import merge
 from typing import Final
 
-from yunishard.partition_worker.engine.allocation import Amounts
+from yunishard.partition_worker.engine.amounts import Amounts
 from yunishard.partition_worker.engine.nodes.node_index import Node, NodeIndex, SortKey
 from yunishard.partition_worker.engine.queues.queue import Queue, outranks
 

@@ -272,7 +272,7 @@ class ResultTable:
     def begin_turn(self) -> list[str]:
         """Set the limit of a turn, and continue with the backlog; return as `evaluate_backlog`."""
         resumed = self.evaluate_backlog() if len(self.backlog) or self._resumed else []
-        self.limit = self.spent + TURN_WORK
+        self.limit = float(self.spent + TURN_WORK)
         return resumed
 
     def end_turn(self) -> None:
@@ -296,7 +296,7 @@ class ResultTable:
         end = self.spent + BACKLOG_WORK
         while (results := self.backlog.first()) is not None:
             self._follow(results)
-            waiting = [one for one in results.waiting.values() if len(one[1].asks)]
+            waiting = [one for one in results.waiting.values() if len(one[1])]
             if waiting and results.known < len(self._places):
                 if self.spent >= end:
                     break

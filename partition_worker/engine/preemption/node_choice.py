@@ -28,7 +28,8 @@ from typing import Final, NamedTuple
 from yunishard.common.messages.kinds import Resources
 from yunishard.common.messages.reasons import Reason
 from yunishard.common.resources import add_to, drop_zeros
-from yunishard.partition_worker.engine.allocation import Allocation, amounts_of
+from yunishard.partition_worker.engine.allocation import Allocation
+from yunishard.partition_worker.engine.amounts import amounts_of
 from yunishard.partition_worker.engine.attempt_log import WAITING
 from yunishard.partition_worker.engine.nodes.node_index import Node, Reservation
 from yunishard.partition_worker.engine.nodes.nodes import Nodes

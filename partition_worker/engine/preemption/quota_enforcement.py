@@ -197,7 +197,7 @@ def list_quota_candidates(applications: Mapping[str, Application], leaf: Queue, 
     wanted = amount.keys()
 
     def sort_key(one: Allocation) -> tuple[bool, bool, int, int, int]:
-        amounts = one.shape.amounts
+        amounts = one.shape.amounts.items
         matching = sum(kind in wanted for kind, _ in amounts)
         return one.originator, not one.may_be_victim, -(100 * matching // len(amounts)), one.priority, -one.created_ns
 

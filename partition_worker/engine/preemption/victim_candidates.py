@@ -18,7 +18,8 @@ from typing import Final
 from yunishard.common.messages.kinds import Resources
 from yunishard.common.messages.reasons import Reason
 from yunishard.common.resources import Limit, plus, tighten
-from yunishard.partition_worker.engine.allocation import Allocation, Amounts
+from yunishard.partition_worker.engine.allocation import Allocation
+from yunishard.partition_worker.engine.amounts import Amounts
 from yunishard.partition_worker.engine.application import Application
 from yunishard.partition_worker.engine.preemption_log import remaining_guarantee
 from yunishard.partition_worker.engine.queues.queue import Queue
@@ -162,7 +163,7 @@ class Giver:
 
 
 def _add(levels: tuple[Level, ...], amounts: Amounts, times: int) -> None:
-    for kind, amount in amounts:
+    for kind, amount in amounts.items:
         for level in levels:
             if kind in level:
                 level[kind] += amount * times

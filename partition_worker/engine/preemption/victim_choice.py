@@ -40,7 +40,8 @@ from yunishard.common.messages.reasons import Reason
 from yunishard.common.messages.rm_messages import PREEMPTED_BY_SCHEDULER
 from yunishard.common.resources import add_to, covers, drop_zeros, fits, plus, total_of
 from yunishard.partition_worker.engine import events, ledger, reservations
-from yunishard.partition_worker.engine.allocation import Allocation, AskGroup, amounts_of
+from yunishard.partition_worker.engine.allocation import Allocation, AskGroup
+from yunishard.partition_worker.engine.amounts import amounts_of
 from yunishard.partition_worker.engine.application import Application, find_queue_lack
 from yunishard.partition_worker.engine.nodes.node_index import Node
 from yunishard.partition_worker.engine.preemption.node_choice import (
@@ -165,7 +166,7 @@ def _plan(state: PartitionState, application: Application, group: AskGroup, *, n
         # what failed for one ask would fail for each like it in the leaf
         if len(leaf.preemption_tried) >= TRIED_MAX:
             leaf.preemption_tried.clear()
-        leaf.preemption_tried[group.shape, group.kind.priority] = state.now
+        leaf.preemption_tried[group.shape, group.priority] = state.now
         is_tried = plan is not Reason.PREEMPTION_CLUSTER_UNUSED
         if is_tried and state.preemptions.protected(state.now, leaf, group.head.resources):
             state.preemptions.held_back += 1
@@ -193,7 +194,7 @@ def is_cluster_used(state: PartitionState) -> bool:
 
 def is_eligible(group: AskGroup) -> bool:
     """Whether the asks of a group may preempt others."""
-    return group.kind.may_preempt and not group.shape.required_node
+    return group.may_preempt and not group.shape.required_node
 
 
 def delay_end(leaf: Queue, group: AskGroup) -> float:
@@ -203,7 +204,7 @@ def delay_end(leaf: Queue, group: AskGroup) -> float:
 
 def pause_end(state: PartitionState, leaf: Queue, group: AskGroup) -> float:
     """Return when the pause after a search for the asks of a group ends, in Unix seconds; 0.0 without a search."""
-    tried_at = leaf.preemption_tried.get((group.shape, group.kind.priority))
+    tried_at = leaf.preemption_tried.get((group.shape, group.priority))
     return 0.0 if tried_at is None else tried_at + retry_pause_s(state)
 
 
@@ -419,9 +420,9 @@ class _Search:
             if not giver.may_leave() or allocation.key in chosen:
                 continue
             amounts = allocation.shape.amounts
-            if not giver.may_enter(amounts):
+            if not giver.may_enter(amounts.items):
                 return
-            if any(amount and kind in bounds for kind, amount in amounts):
+            if any(amount and kind in bounds for kind, amount in amounts.items):
                 yield allocation
                 giver.move(amounts)
 

@@ -5,35 +5,29 @@ fairness (Ghodsi et al., NSDI 2011), with the guarantee, or else the maximum obt
 `ready_queues.py` keeps the orders.
 """
 
-from collections.abc import Mapping
-
-from yunishard.common.messages.kinds import Resources
-from yunishard.common.resources import Limit
+from yunishard.partition_worker.engine.amounts import Sum
 from yunishard.partition_worker.engine.queues.queue import Queue
-from yunishard.partition_worker.engine.sorted_items import Key
+from yunishard.partition_worker.engine.sorted_items import NO_SHARES, Key, Shares, SortKey
 
 
-def share(allocated: Resources, guaranteed: Resources | None, fair_maximum: Limit) -> float:
+def share(allocated: Sum, entitlements: Sum) -> float:
     """The largest ratio of usage to entitlement over all types; 0.0 if no type has an entitlement.
 
     Any usage of a type with an entitlement of 0 counts as 1.0.
     """
     largest = 0.0
-    for kind, used in allocated.items():
-        if guaranteed is not None and kind in guaranteed:
-            entitled = guaranteed[kind]
-        elif kind in fair_maximum:
-            entitled = fair_maximum[kind]
-        else:
-            continue
-        if used > 0:
-            ratio = used / entitled if entitled > 0 else 1.0
-            if ratio > largest:
-                largest = ratio
+    width = len(entitlements)
+    for number, used in enumerate(allocated):
+        if used > 0 and number < width:
+            entitled = entitlements[number]
+            if entitled >= 0:
+                ratio = used / entitled if entitled > 0 else 1.0
+                if ratio > largest:
+                    largest = ratio
     return largest
 
 
-def queue_key(queue: Queue) -> Key:
+def queue_key(queue: Queue) -> SortKey:
     """The sort key of a queue among its siblings, by the policy of its parent.
 
     Priority (if the parent sorts by it), then share; ties go to the queue with more pending resources. The reference
@@ -41,11 +35,13 @@ def queue_key(queue: Queue) -> Key:
     """
     parent = queue.parent
     assert parent is not None, queue.path
-    own_share = share(queue.allocated, queue.guaranteed, queue.fair_maximum)
-    waiting = -sum(queue.pending.values())
+    own_share = share(queue.allocated_sum, queue.entitlements)
+    waiting = 0
+    for value in queue.pending_sum:
+        waiting -= value
     if parent.policies.priority_sort:
-        return (-queue.priority, own_share, waiting)
-    return (own_share, -queue.priority, waiting)
+        return -queue.priority, own_share, NO_SHARES, 0, waiting
+    return 0, own_share, NO_SHARES, -queue.priority, waiting
 
 
 def path_key(leaf: Queue) -> Key:
@@ -54,11 +50,17 @@ def path_key(leaf: Queue) -> Key:
     return tuple(part for level in reversed(path) for part in (*queue_key(level), level.rank))
 
 
-def descending_shares(used: Resources, total: Mapping[str, int] | None) -> tuple[float, ...]:
-    """The ratio of each type to a total (the plain amount without one), largest first, without zeros."""
-    total = total or {}
-    ratios = [used[kind] / total[kind] if total.get(kind) else float(used[kind]) for kind in used if used[kind]]
-    return tuple(sorted(ratios, reverse=True))
+def descending_shares(used: Sum, guarantees: Sum) -> Shares:
+    """The ratio of each type to its guarantee (the plain amount without one), largest first, without zeros."""
+    ratios: list[float] = []
+    width = len(guarantees)
+    for number, value in enumerate(used):
+        if value:
+            guaranteed = guarantees[number] if number < width else 0
+            ratios.append(value / guaranteed if guaranteed > 0 else float(value))
+    if len(ratios) > 1:
+        ratios.sort(reverse=True)
+    return tuple(ratios)
 
 
 def refresh_fair_maximum(queue: Queue) -> None:

@@ -8,7 +8,7 @@ reports it.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
@@ -22,10 +22,11 @@ from yunishard.common.config.properties import (
 from yunishard.common.messages.kinds import Resources
 from yunishard.common.names import RECOVERY_QUEUE
 from yunishard.common.node_sort_policies import parse_node_choice
-from yunishard.common.resources import NOTHING, TYPES_MAX, Limit, add_to, less, prune, take_from, tightest
-from yunishard.partition_worker.engine.allocation import Amounts, AskShape, find_excess
+from yunishard.common.resources import NOTHING, Limit, add_to, less, prune, take_from, tightest
+from yunishard.partition_worker.engine.allocation import AskShape
+from yunishard.partition_worker.engine.amounts import Amounts, Sum, add, find_excess, limit_list, name_types, take
 from yunishard.partition_worker.engine.durable_records import OperatorMark, Template
-from yunishard.partition_worker.engine.sorted_items import Order
+from yunishard.partition_worker.engine.sorted_items import Item, SortedItems
 from yunishard.partition_worker.engine.user_resolution import User
 
 ApplicationSort = Literal["fifo", "fair", "stateaware"]
@@ -137,9 +138,6 @@ class Tally:
 
 QueueState = Literal["Active", "Draining"]
 
-Total = Literal["allocated", "pending", "preempting"]
-"""The sum of native allocations, of asks without a node, or of preempted allocations."""
-
 NOTHING_PENDING: Final = -(2**31)
 """The priority of a queue or application without pending asks."""
 
@@ -150,96 +148,146 @@ dynamic queues.
 """
 
 
-@dataclass(slots=True, eq=False)
-class Queue:
+class Queue(Item):
     """One queue. Its sums are those of its children and its own applications.
 
     A leaf has no children and a parent no applications, except after a reconfiguration that turned one into the other,
     until what it had ends.
     """
 
-    path: str
-    """Lower case, dotted, starting with `root`."""
-    parent: "Queue | None"
-    rank: int
-    """Order of creation; breaks ties between equal siblings."""
-    leaf: bool
-    managed: bool
-    """Whether the configuration defines it; otherwise placement created it."""
-    state: QueueState = "Active"
-    draining_since_ns: int = 0
-    """When it started draining, in Unix nanoseconds; 0 if it does not."""
-    draining_told_ns: int = 0
-    """When its draining was last logged; 0 if it does not drain."""
-    stop: OperatorMark | None = None
-    """Set if an operator stopped it (`Tree.stops`): it and the queues below it take no new applications, and get
-    nothing new.
-    """
-    maximum: Limit | None = None
-    """None is no maximum. The root's is the cluster size, where a missing type is 0."""
-    guaranteed: Resources | None = None
-    once_limited: dict[str, None] = field(default_factory=dict)
-    """Types that its maximum names, or ever named."""
-    once_guaranteed: dict[str, None] = field(default_factory=dict)
-    """Types that its guarantee names, or ever named."""
-    properties: dict[str, str] = field(default_factory=dict)
-    policies: Policies = field(default_factory=Policies)
-    template: Template | None = None
-    submit_acl: Acl = field(default_factory=Acl)
-    admin_acl: Acl = field(default_factory=Acl)
-    admin_text: str = ""
-    """The admin ACL as configured."""
-    max_applications: int = 0
-    """Applications that may run at once below it; 0 is unlimited."""
+    def __init__(self, path: str, parent: "Queue | None", rank: int, *, leaf: bool, managed: bool) -> None:
+        super().__init__(rank)  # in order of creation
+        self.path = path
+        """Lower case, dotted, starting with `root`."""
+        self.parent = parent
+        self.leaf = leaf
+        self.managed = managed
+        """Whether the configuration defines it; otherwise placement created it."""
+        self.state: QueueState = "Active"
+        self.draining_since_ns: int = 0
+        """When it started draining, in Unix nanoseconds; 0 if it does not."""
+        self.draining_told_ns: int = 0
+        """When its draining was last logged; 0 if it does not drain."""
+        self.stop: OperatorMark | None = None
+        """Set if an operator stopped it (`Tree.stops`): it and the queues below it take no new applications, and get
+        nothing new.
+        """
+        self.once_limited: dict[str, None] = {}
+        """Types that its maximum names, or ever named."""
+        self.once_guaranteed: dict[str, None] = {}
+        """Types that its guarantee names, or ever named."""
+        self.properties: dict[str, str] = {}
+        self.policies = Policies()
+        self.template: Template | None = None
+        self.submit_acl = Acl()
+        self.admin_acl = Acl()
+        self.admin_text: str = ""
+        """The admin ACL as configured."""
+        self.max_applications: int = 0
+        """Applications that may run at once below it; 0 is unlimited."""
 
-    allocated: Resources = field(default_factory=dict)
-    """All native allocations below it."""
-    pending: Resources = field(default_factory=dict)
-    """All asks below it without a node."""
-    preempting: Resources = field(default_factory=dict)
-    """Allocations whose release the RM was asked for by preemption, and has not confirmed."""
-    kept: Resources = field(default_factory=dict)
-    """Room kept for asks below it that preempted, or that were passed over for too long; other asks do not get it."""
-    lacking: Resources = field(default_factory=dict)
-    """Its guarantee deficit: how far preemptions pushed it below its guarantee (`preemption_log.py`)."""
-    quota_preemption_at: float = 0.0
-    """When quota preemption brings it down to its maximum, in Unix seconds; 0 is never."""
-    reported_excess: Resources = field(default_factory=dict)
-    """The excess in the latest event about that; an equal one without victims is not reported again."""
-    running: int = 0
-    """Applications below it that are Starting or Running."""
-    preemption_window: float = 0.0
-    """Start of the window in which preemption attempts of this leaf are counted, in Unix seconds."""
-    preemption_attempts: int = 0
-    """Attempts in this window, including those refused by the limit."""
-    preemption_tried: dict[tuple[AskShape, int], float] = field(default_factory=dict)
-    """The last search for victims without result, by ask shape and priority."""
-    allocating: dict[str, None] = field(default_factory=dict)
-    """Accepted applications below it that have a reservation or placeholder: they count as running for the limit."""
-    priorities: Tally = field(default_factory=Tally)
-    """The highest ask priority of each of its applications with asks."""
-    child_priorities: Tally = field(default_factory=Tally)
-    """The exported priority of each of its children with asks."""
-    fair_maximum: Limit = field(default_factory=dict)
-    """The default entitlement for shares (`refresh_fair_maximum`)."""
+        self.allocated_sum: Sum = []
+        self.pending_sum: Sum = []
+        self.allocated_types: int = 0
+        self.pending_types: int = 0
+        """The types that either sum ever had, as bits: their metric series stay when the sum is 0 again."""
+        self._maximum: Limit | None = None
+        self.limits: Sum | None = None
+        """Its maximum by type."""
+        self._guaranteed: Resources | None = None
+        self._fair_maximum: Limit = {}
+        self.guarantees: Sum = []
+        """Its guarantee by type."""
+        self._entitlements: Sum | None = None
+        """The list of `entitlements`; None until it is needed."""
+        self.preempting: Resources = {}
+        """Allocations whose release the RM was asked for by preemption, and has not confirmed."""
+        self.kept: Resources = {}
+        """Room kept for asks below it that preempted, or that were passed over for too long; other asks do not get it.
+        """
+        self.lacking: Resources = {}
+        """Its guarantee deficit: how far preemptions pushed it below its guarantee (`preemption_log.py`)."""
+        self.quota_preemption_at: float = 0.0
+        """When quota preemption brings it down to its maximum, in Unix seconds; 0 is never."""
+        self.reported_excess: Resources = {}
+        """The excess in the latest event about that; an equal one without victims is not reported again."""
+        self.running: int = 0
+        """Applications below it that are Starting or Running."""
+        self.preemption_window: float = 0.0
+        """Start of the window in which preemption attempts of this leaf are counted, in Unix seconds."""
+        self.preemption_attempts: int = 0
+        """Attempts in this window, including those refused by the limit."""
+        self.preemption_tried: dict[tuple[AskShape, int], float] = {}
+        """The last search for victims without result, by ask shape and priority."""
+        self.allocating: dict[str, None] = {}
+        """Accepted applications below it that have a reservation or placeholder: they count as running for the limit.
+        """
+        self.priorities = Tally()
+        """The highest ask priority of each of its applications with asks."""
+        self.child_priorities = Tally()
+        """The exported priority of each of its children with asks."""
 
-    children: dict[str, "Queue"] = field(default_factory=dict)
-    """By the last part of the path."""
-    applications: dict[str, None] = field(default_factory=dict)
-    """Ids of its applications, in order of arrival. Applications of a parent get nothing new."""
-    ready_children: "Order[Queue]" = field(default_factory=Order)
-    """Children with pending asks worth trying, in sort order."""
+        self.children: dict[str, Queue] = {}
+        """By the last part of the path."""
+        self.applications: dict[str, None] = {}
+        """Ids of its applications, in order of arrival. Applications of a parent get nothing new."""
+        self.ready_children: SortedItems[Queue] = SortedItems()
+        """Children with pending asks worth trying, in sort order."""
+        self.is_parked: bool = False
+        """Whether it is with the parked queues of its parent instead (`ParkedQueues`)."""
 
-    reached: Counter[str] = field(default_factory=Counter)
-    """How often its applications entered a state; refused ones count for the queue they asked for."""
-    bound: int = 0
-    """Allocations of its applications that the RM reported with a node."""
-    released: int = 0
-    """Allocations of its applications that the RM released or that ended with their node."""
-    _ancestry: "tuple[Queue, ...]" = field(init=False, repr=False)
+        self.reached: Counter[str] = Counter()
+        """How often its applications entered a state; refused ones count for the queue they asked for."""
+        self.bound: int = 0
+        """Allocations of its applications that the RM reported with a node."""
+        self.released: int = 0
+        """Allocations of its applications that the RM released or that ended with their node."""
+        self._ancestry: tuple[Queue, ...] = (self,) if parent is None else (self, *parent.ancestry())
 
-    def __post_init__(self) -> None:
-        self._ancestry = (self,) if self.parent is None else (self, *self.parent.ancestry())
+    @property
+    def allocated(self) -> Resources:
+        """All native allocations below it."""
+        return name_types(self.allocated_sum)
+
+    @property
+    def pending(self) -> Resources:
+        """All asks below it without a node."""
+        return name_types(self.pending_sum)
+
+    @property
+    def maximum(self) -> Limit | None:
+        """None is no maximum. The root's is the cluster size, where a missing type is 0."""
+        return self._maximum
+
+    @maximum.setter
+    def maximum(self, maximum: Limit | None) -> None:
+        self._maximum = maximum
+        self.limits = None if maximum is None else limit_list(maximum)
+
+    @property
+    def guaranteed(self) -> Resources | None:
+        return self._guaranteed
+
+    @guaranteed.setter
+    def guaranteed(self, guaranteed: Resources | None) -> None:
+        self._guaranteed, self._entitlements = guaranteed, None
+        self.guarantees = limit_list(guaranteed or {})
+
+    @property
+    def fair_maximum(self) -> Limit:
+        """The default entitlement for shares (`refresh_fair_maximum`)."""
+        return self._fair_maximum
+
+    @fair_maximum.setter
+    def fair_maximum(self, maximum: Limit) -> None:
+        self._fair_maximum, self._entitlements = maximum, None
+
+    @property
+    def entitlements(self) -> Sum:
+        """The amounts by which its share is measured: of each type its guarantee, or else the default."""
+        if self._entitlements is None:
+            self._entitlements = limit_list({**self._fair_maximum, **(self._guaranteed or {})})
+        return self._entitlements
 
     @property
     def name(self) -> str:
@@ -394,7 +442,7 @@ class Queue:
     # Resources ------------------------------------------------------------------------------------------------------
 
     def has_room(self, amounts: Amounts, kept: Resources = NOTHING, end: "Queue | None" = None) -> bool:
-        """Whether an ask of this shape fits all queues of the path, below `end` if given."""
+        """Whether an ask of these amounts fits all queues of the path, below `end` if given."""
         return self.find_full(amounts, kept, end) is None
 
     def find_full(self, amounts: Amounts, kept: Resources = NOTHING, end: "Queue | None" = None) -> "Queue | None":
@@ -404,9 +452,9 @@ class Queue:
         queue: Queue | None = self
         while queue is not end:
             assert queue is not None, "`end` is above"
-            maximum = queue.maximum
-            if maximum is not None and (
-                find_excess(maximum, queue.allocated, amounts) is not None
+            limits = queue.limits
+            if limits is not None and (
+                find_excess(queue.allocated_sum, amounts, limits) >= 0
                 or (queue.kept and not queue.leaves_kept(amounts, kept))
             ):
                 return queue
@@ -416,19 +464,19 @@ class Queue:
     def may_ever_have_room(self, amounts: Amounts, end: "Queue | None" = None) -> bool:
         """Whether an ask of this shape would fit if the queues of the path, below `end` if given, were empty."""
         levels = self.ancestry() if end is None else self.ancestry()[: self.ancestry().index(end)]
-        return all(level.maximum is None or find_excess(level.maximum, NOTHING, amounts) is None for level in levels)
+        return all(level.limits is None or find_excess([], amounts, level.limits) < 0 for level in levels)
 
     def leaves_kept(self, amounts: Amounts, own: Resources) -> bool:
         """Whether the room that the queue keeps for other asks stays free. For an ask with kept room of its own, room
         of victims that are still leaving counts as free, or each such ask would wait for the victims of all.
         """
-        assert self.maximum is not None, self.path
+        assert self.limits is not None, self.path
         leaving, together = self.preempting if own else NOTHING, []
         for kind, value in amounts:
             others = self.kept.get(kind, 0) - own.get(kind, 0) - leaving.get(kind, 0)
             if value > 0 and others > 0:
                 together.append((kind, value + others))
-        return find_excess(self.maximum, self.allocated, tuple(together)) is None
+        return find_excess(self.allocated_sum, Amounts(dict(together)), self.limits) < 0
 
     def find_lacks(self, amounts: Amounts, own: Resources = NOTHING) -> "list[tuple[Queue, Resources]]":
         """Return the queues of the path that have no room for an ask even once all victims have left, and what each of
@@ -465,32 +513,55 @@ class Queue:
         """The headroom of the queue, per type; None is unlimited."""
         return tightest([None if one.maximum is None else less(one.maximum, one.allocated) for one in self.ancestry()])
 
-    def add_to_total(self, total: Total, amount: Resources) -> None:
-        """Add an amount to a sum of every queue of the path, whether or not there is room."""
-        for level in self.ancestry():
-            add_to(getattr(level, total), amount)
+    def add_pending(self, amounts: Amounts) -> None:
+        """Count an ask, here and above."""
+        queue: Queue | None = self
+        while queue is not None:
+            add(queue.pending_sum, amounts)
+            queue.pending_types = queue.pending_types | amounts.types
+            queue = queue.parent
 
-    def subtract_from_total(self, total: Total, amount: Resources) -> None:
-        """Subtract an amount from a sum of every queue of the path; no sum may become negative."""
-        for level in self.ancestry():
-            amounts = getattr(level, total)
-            for kind, value in amount.items():
-                left = amounts[kind] = amounts.get(kind, 0) - value
-                assert left >= 0, (level.path, total, amounts, amount)
-            if len(amounts) > TYPES_MAX:
-                prune(amounts)
+    def subtract_pending(self, amounts: Amounts) -> None:
+        """Undo `add_pending`."""
+        queue: Queue | None = self
+        while queue is not None:
+            take(queue.pending_sum, amounts, queue.path)
+            queue = queue.parent
 
-    def settle_pending(self, amount: Resources) -> None:
-        """Turn a pending amount into an allocated one: in one walk."""
-        amounts = tuple(amount.items())
+    def add_allocated(self, amounts: Amounts) -> None:
+        """Count an allocation, or by how much one grew, here and above, whether or not there is room."""
+        queue: Queue | None = self
+        while queue is not None:
+            add(queue.allocated_sum, amounts)
+            queue.allocated_types = queue.allocated_types | amounts.types
+            queue = queue.parent
+
+    def subtract_allocated(self, amounts: Amounts) -> None:
+        """Undo `add_allocated`."""
+        queue: Queue | None = self
+        while queue is not None:
+            take(queue.allocated_sum, amounts, queue.path)
+            queue = queue.parent
+
+    def settle_pending(self, amounts: Amounts) -> None:
+        """Turn a pending amount into an allocated one, here and above."""
+        queue: Queue | None = self
+        while queue is not None:
+            take(queue.pending_sum, amounts, queue.path)
+            add(queue.allocated_sum, amounts)
+            queue.allocated_types = queue.allocated_types | amounts.types
+            queue = queue.parent
+
+    def add_preempting(self, amounts: Amounts) -> None:
+        """Count a victim, or by how much one grew (negative: shrank), here and above."""
         for level in self.ancestry():
-            pending, allocated = level.pending, level.allocated
-            for kind, value in amounts:
-                left = pending[kind] = pending.get(kind, 0) - value
-                assert left >= 0, (level.path, pending, amount)
-                allocated[kind] = allocated.get(kind, 0) + value
-            if len(pending) > TYPES_MAX:
-                prune(pending)
+            add_to(level.preempting, amounts.resources)
+
+    def subtract_preempting(self, amounts: Amounts) -> None:
+        """Undo `add_preempting`."""
+        for level in self.ancestry():
+            take_from(level.preempting, amounts.resources)
+            assert min(level.preempting.values(), default=0) >= 0, (level.path, level.preempting, amounts)
 
 
 class Grant(NamedTuple):

@@ -19,8 +19,8 @@ from yunishard.common.messages.rm_messages import (
 )
 from yunishard.partition_worker.engine.administration import NotDone
 from yunishard.partition_worker.engine.application import AppEvent, AppState
+from yunishard.partition_worker.engine.effects import Effect
 from yunishard.partition_worker.engine.lifecycle import fire
-from yunishard.partition_worker.engine.state import Effect
 
 ANN = Actor(user="ann", groups=["ops"])
 QUEUES = "root.a; root.b; root.p.c"

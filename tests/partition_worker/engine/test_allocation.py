@@ -8,37 +8,35 @@ import pytest
 
 from tests.builders import apps as new_apps
 from tests.builders import ask, asks, config, nodes
+from tests.partition_worker.engine.allocations import received
 from tests.properties.plain_scheduler import PlainApp, PlainAsk, PlainQueue
-from tests.trial import Trial
+from tests.trial import START_S, Trial
 from yunishard.common.messages import rm_messages
 from yunishard.common.messages.kinds import INT64_MAX
 from yunishard.common.messages.reasons import Reason
 from yunishard.partition_worker.engine.allocation import (
     REMOVED_MAX,
     Allocation,
+    AskGroup,
     AskShape,
     PendingAsks,
-    SortedAsks,
     Standing,
-    amounts_of,
-    from_message,
+    find_creation_time,
     place_of,
 )
+from yunishard.partition_worker.engine.amounts import amounts_of
 from yunishard.partition_worker.engine.attempt_log import WaitCause, log_attempt
 
 STAMP_NS = 1_700_000_000_000_000_123
 
 
 def test_everything_of_the_message_is_kept() -> None:
-    one = from_message(
-        ask("app-1 a1 memory=4 priority=3 group=tg placeholder originator victim tag.x=y"),
-        None,
-        stamp_ns=STAMP_NS,
-    )
+    text = "app-1 a1 memory=4 priority=3 group=tg placeholder originator victim tag.x=y"
+    one = Trial().takes(new_apps("app-1 root.a"), asks(text)).app("app-1").requests["a1"]
     assert (one.key, one.resources, one.priority, one.task_group) == ("a1", {"memory": 4}, 3, "tg")
     assert (one.placeholder, one.originator, one.tags) == (True, True, {"x": "y"})
     assert one.preemption_policy == rm_messages.PreemptionPolicy(allow_preempt_self=True)
-    assert (one.created_ns, one.node_id) == (STAMP_NS, "")
+    assert (one.created_ns // 10**9, one.node_id) == (START_S, "")
 
 
 @pytest.mark.parametrize(
@@ -57,15 +55,14 @@ def test_everything_of_the_message_is_kept() -> None:
     ],
 )
 def test_the_creation_time_is_whole_seconds_or_else_now(tag: str, created_ns: int) -> None:
-    one = from_message(ask(f"app-1 a1 memory=4 tag.creationTime={tag}"), "app-1", stamp_ns=STAMP_NS)
-    assert one.created_ns == created_ns
+    assert find_creation_time({"creationTime": tag}, STAMP_NS) == created_ns
 
 
 def test_a_message_and_its_allocation_do_not_share_amounts() -> None:
-    message = ask("app-1 a1 memory=4")
-    one = from_message(message, "app-1", stamp_ns=STAMP_NS)
-    message.resource_per_alloc["memory"] = 5
-    assert one.resources == {"memory": 4}
+    message = asks("app-1 a1 memory=4")
+    trial = Trial().takes(new_apps("app-1 root.a"), message)
+    message.allocations[0].resource_per_alloc["memory"] = 5
+    assert trial.app("app-1").requests["a1"].resources == {"memory": 4}
 
 
 def test_the_rm_is_told_only_what_it_needs_to_act() -> None:
@@ -88,13 +85,13 @@ def test_the_rm_is_told_only_what_it_needs_to_act() -> None:
 
 
 def pending(key: str, words: str = "memory=1") -> Allocation:
-    return from_message(ask(f"app {key} {words}"), "app-1", stamp_ns=10**18)
+    return received(ask(f"app-1 {key} {words}"), stamp_ns=10**18)
 
 
 def drained(asks: PendingAsks) -> list[str]:
     """The keys in the order in which asks would be tried, if each attempt succeeded."""
     keys = []
-    while asks.groups_by_kind:
+    while asks.groups_by_key:
         head = next(asks.groups).head
         keys.append(head.key)
         asks.remove(head)
@@ -147,7 +144,8 @@ def test_equal_asks_keep_their_amounts_once_and_one_that_is_resized_has_its_own(
     assert second.shape is first.shape
     asks.resize(second, {"memory": 3})
     assert (first.resources, second.resources) == ({"memory": 1, "gpu": 2}, {"memory": 3})
-    assert (first.shape.amounts, second.shape.amounts) == ((("gpu", 2), ("memory", 1)), (("memory", 3),))
+    assert first.shape.amounts == amounts_of({"memory": 1, "gpu": 2})
+    assert second.shape.amounts == amounts_of({"memory": 3})
 
 
 def test_a_group_moves_when_its_first_ask_comes_or_goes() -> None:
@@ -168,7 +166,7 @@ def test_asks_of_another_priority_or_that_wait_for_a_placeholder_are_a_group_of_
         asks.add(one)
     held.held = True
     asks.regroup(held)
-    assert [(group.head.key, group.kind.standing) for group in asks.groups if len(group.asks) == 1] == [
+    assert [(group.head.key, group.standing) for group in asks.groups if len(group) == 1] == [
         ("high", Standing.OPEN),
         ("low", Standing.OPEN),
         ("held", Standing.HELD),
@@ -237,24 +235,30 @@ def test_removing_asks_leaves_the_others_in_their_order() -> None:
 # Asks of one group ----------------------------------------------------------------------------------------------------
 
 
-def one(number: int, priority: int = 0) -> Allocation:
-    return from_message(ask(f"app a{number} memory=1 priority={priority}"), "app-1", stamp_ns=number)
+def one(number: int) -> Allocation:
+    return received(ask(f"app-1 a{number} memory=1"), stamp_ns=number)
 
 
-def test_they_stand_by_priority_then_age_then_rank() -> None:
-    line, young, old, urgent, late = SortedAsks(), one(9), one(3), one(9, 1), one(9)
+def no_asks() -> AskGroup:
+    return AskGroup(AskShape(amounts_of({"memory": 1})), 0, Standing.OPEN, False, "")
+
+
+def test_they_stand_by_age_then_rank_and_it_is_told_when_another_one_is_first() -> None:
+    line, young, old, late = no_asks(), one(9), one(3), one(9)
     late.rank = 1
-    for each in (late, young, urgent, old):
-        line.add(each)
-    assert list(line) == [urgent, old, young, late]
-    assert (line.head, line.last, len(line)) == (urgent, late, 4)
+    assert [line.add(each) for each in (late, young, old)] == [True, True, True]
+    assert list(line) == [old, young, late]
+    assert (line.head, line.last, len(line)) == (old, late, 3)
+    assert [line.remove(each) for each in (young, old)] == [False, True]
+    assert line.add(young)
+    assert list(line) == [young, late]
 
 
 @pytest.mark.parametrize("come", ["in order", "backwards", "by chance"])
 @pytest.mark.parametrize("go", ["in order", "backwards", "by chance"])
 def test_many_come_and_go_in_any_order(come: str, go: str) -> None:
     asks = [one(number) for number in range(3 * REMOVED_MAX)]
-    line = SortedAsks()
+    line = no_asks()
     for each in _shuffled(asks, come):
         line.add(each)
     assert list(line) == asks
@@ -269,7 +273,7 @@ def test_many_come_and_go_in_any_order(come: str, go: str) -> None:
 
 
 def test_an_empty_line_takes_asks_again() -> None:
-    line, first, second = SortedAsks(), one(1), one(2)
+    line, first, second = no_asks(), one(1), one(2)
     line.add(first)
     line.remove(first)
     line.add(second)
@@ -277,7 +281,7 @@ def test_an_empty_line_takes_asks_again() -> None:
 
 
 def test_an_ask_that_is_not_in_is_found_out() -> None:
-    line = SortedAsks()
+    line = no_asks()
     for number in (1, 3):
         line.add(one(number))
     with pytest.raises(AssertionError, match="a2"):
@@ -294,9 +298,10 @@ def _shuffled(asks: list[Allocation], how: str) -> list[Allocation]:
 
 
 def test_the_order_in_which_types_were_written_makes_no_difference() -> None:
-    assert (
-        amounts_of({"vcore": 1, "memory": 2}) == amounts_of({"memory": 2, "vcore": 1}) == (("memory", 2), ("vcore", 1))
-    )
+    one, other = amounts_of({"vcore": 1, "memory": 2}), amounts_of({"memory": 2, "vcore": 1})
+    assert one == other
+    assert hash(one) == hash(other)
+    assert list(one) == list(other) == [("memory", 2), ("vcore", 1)]
 
 
 def test_an_ask_that_must_run_on_one_node_needs_something_else() -> None:

@@ -7,6 +7,7 @@ from tests.partition_worker.engine.predicates.plugins import Broken, Rack
 from tests.trial import Trial
 from yunishard.common.messages.reasons import Reason
 from yunishard.common.messages.rm_messages import Allocation, AllocationRequest, RejectedAllocation
+from yunishard.partition_worker.engine import amounts
 from yunishard.partition_worker.engine.allocation_updates import end_allocation, remove_everything, withdraw_ask
 from yunishard.partition_worker.engine.application import AppState
 from yunishard.partition_worker.engine.predicates.verdicts import COOL_DOWN_S, DEADLINE_S, FRESH_S
@@ -43,6 +44,15 @@ def test_what_cannot_be_is_refused_and_counted(words: str, reason: str, cause: s
 def test_a_placeholder_needs_a_task_group() -> None:
     told = trial().does(asks("app-1 a1 memory=1 placeholder")).told()
     assert told == ["a1 rejected: placeholder allocation a1 has no task group"]
+
+
+def test_an_ask_that_names_one_resource_type_too_many_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = trial()
+    one.told()
+    monkeypatch.setattr(amounts, "TYPES_MAX", len(amounts._NAMES))
+    (refusal,) = one.does(asks("app-1 a1 memory=1 never-seen=1")).told()
+    assert refusal.startswith("a1 rejected: the resource type 'never-seen' would be one too many")
+    assert one.does(asks("app-1 a1 memory=1")).placed() == ["a1 on n1"]
 
 
 def test_an_ask_needs_a_key() -> None:
@@ -105,7 +115,7 @@ def test_an_ask_that_the_rm_places_itself_is_an_ask_no_longer() -> None:
     one = trial().takes(asks("app-1 a1 memory=4"))
     one.told()
     assert one.does(asks("app-1 a1 memory=5 on=n2")).told() == ["app-1 Running", "a1 on n2"]
-    assert (one.app("app-1").pending, one.app("app-1").allocated) == ({"memory": 0}, {"memory": 5})
+    assert (one.app("app-1").pending, one.app("app-1").allocated) == ({}, {"memory": 5})
 
 
 def test_a_completing_application_runs_again_by_what_is_reported_of_it() -> None:
@@ -585,7 +595,7 @@ def test_asks_without_a_scope_get_their_nodes_together_and_the_manager_is_not_as
 def test_the_manager_is_asked_about_an_ask_that_it_sends_again_with_a_scope() -> None:
     one = verdicts("n1 memory=10", asks_manager=True)
     one.does(asks("app-1 r1 memory=10 on=n1"), tagged("a1", 10, **{SCOPE: "none"}), tagged("a2", 10, **{SCOPE: "none"}))
-    assert len(one.app("app-1").asks.groups_by_kind) == 1
+    assert len(one.app("app-1").asks.groups_by_key) == 1
     one.does(tagged("a1", 10, **{SCOPE: "node"}))
     waiting = one.app("app-1").requests
     assert [ask.tags[SCOPE] for ask in waiting.values()] == ["node", "none"]

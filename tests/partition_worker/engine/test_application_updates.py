@@ -140,7 +140,7 @@ def test_everything_of_a_removed_application_goes_with_it() -> None:
         "a1 released (STOPPED_BY_RM: Application app-1 Removed)",
     ]
     assert one.partition.allocations == {}
-    assert (one.queue("root").pending, one.queue("root").allocated) == ({"memory": 0}, {"memory": 0})
+    assert (one.queue("root").pending, one.queue("root").allocated) == ({}, {})
     assert one.partition.ended == {}
 
 

@@ -9,6 +9,7 @@ from tests.trial import Trial
 from yunishard.common.messages.query_messages import WorkerHealth
 from yunishard.common.messages.wire import NEVER
 from yunishard.partition_worker.engine import auditor
+from yunishard.partition_worker.engine.amounts import add, amounts_of, number_of, sum_of
 from yunishard.partition_worker.engine.auditor import LISTED_MAX, SLICE_EVERY_S, check_objects
 from yunishard.partition_worker.engine.state import Event
 
@@ -46,23 +47,23 @@ def test_a_sound_partition_is_found_sound() -> None:
     assert one.told() == []
 
 
+MEMORY = amounts_of({"memory": 1})
+
 DRIFTS: dict[str, Callable[[Trial], object]] = {
-    "application app-1, pending: {'memory': 1} where the sum is {}": lambda one: one.app("app-1").pending.update(
-        memory=1
+    "application app-1, pending: {'memory': 1} where the sum is {}": lambda one: add(
+        one.app("app-1").pending_sum, MEMORY
     ),
-    "application app-2, allocated: ": lambda one: one.app("app-2").allocated.update(memory=5),
-    "application app-2, allocated to placeholders: ": lambda one: one.app("app-2").allocated_placeholder.update(
-        memory=5
-    ),
-    "node n1, allocated: ": lambda one: one.node("n1").allocated.update(memory=5),
-    "node n1, occupied: ": lambda one: one.node("n1").occupied.update(memory=5),
-    "node n1, available: ": lambda one: one.node("n1").available.update(memory=7),
-    "queue root.a, allocated: ": lambda one: one.queue("root.a").allocated.update(memory=9),
-    "queue root, pending: ": lambda one: one.queue("root").pending.update(memory=1),
+    "application app-2, allocated: ": lambda one: add(one.app("app-2").allocated_sum, MEMORY),
+    "application app-2, allocated to placeholders: ": lambda one: add(one.app("app-2").placeholder_sum, MEMORY),
+    "node n1, allocated: ": lambda one: add(one.node("n1").allocated_sum, MEMORY),
+    "node n1, occupied: ": lambda one: add(one.node("n1").occupied_sum, MEMORY),
+    "node n1, available: ": lambda one: add(one.node("n1").available_sum, MEMORY),
+    "queue root.a, allocated: ": lambda one: add(one.queue("root.a").allocated_sum, MEMORY),
+    "queue root, pending: ": lambda one: add(one.queue("root").pending_sum, MEMORY),
     "queue root.a, preempting: ": lambda one: setattr(one.app("app-1").allocations["a1"], "preempted", True),
     "queue root.a, kept: ": lambda one: one.queue("root.a").kept.update(memory=1),
     "queue root, running applications: 9 where the sum is 2": lambda one: setattr(one.queue("root"), "running", 9),
-    "user bob, used in root: ": lambda one: one.partition.usage.users.levels("bob")["root"].used.update(memory=1),
+    "user bob, used in root: ": lambda one: add(one.partition.usage.users.levels("bob")["root"].used_sum, MEMORY),
     "user bob, used in root.a: {} where": lambda one: one.partition.usage.users.by_name.get("bob").levels.pop("root.a"),
     "partition root, asks and allocations: ": lambda one: one.partition.allocations.pop("a1"),
     "partition root, running allocations: 7": lambda one: setattr(one.partition, "running_allocations", 7),
@@ -190,15 +191,15 @@ def test_reservations_are_counted() -> None:
 
 def test_negative_amounts_of_a_partition_are_counted() -> None:
     one = health_trial()
-    one.queue("root").allocated["memory"] = -1
+    one.queue("root").allocated_sum = sum_of({"memory": -1})
     one.partition.nodes.total["memory"] = -1
     assert found(one).negative == 2
 
 
 def test_a_node_is_listed_once_for_each_negative_amount() -> None:
     one = health_trial()
-    one.node("n1").allocated["memory"] = -5
-    one.node("n1").occupied["memory"] = -1
+    one.node("n1").allocated_sum = sum_of({"memory": -5})
+    one.node("n1").occupied_sum = sum_of({"memory": -1})
     assert found(one).negative_nodes == ["n1", "n1"]
 
 
@@ -210,7 +211,7 @@ def test_a_partition_has_what_its_nodes_have() -> None:
 
 def test_the_parts_of_a_node_add_up() -> None:
     one = health_trial()
-    one.node("n1").available["memory"] = 6
+    one.node("n1").available_sum = sum_of({"memory": 6})
     assert found(one).inconsistent_nodes == ["n1"]
 
 
@@ -243,7 +244,7 @@ def test_an_object_with_many_parts_takes_several_slices_and_is_left_out_if_the_p
     monkeypatch.setattr(auditor, "SLICE_ITEMS", 3)
     one = Trial().does(nodes("n1 memory=4"), apps("app-1 root.a"))
     one.does(asks(*(f"app-1 a{number} memory=1" for number in range(8))))
-    one.app("app-1").pending["memory"] += 1
+    one.app("app-1").pending_sum[number_of("memory")] += 1
     drift = []
     for changes in (False, True):
         checked = check_objects(one.partition, WorkerHealth())
@@ -253,4 +254,4 @@ def test_an_object_with_many_parts_takes_several_slices_and_is_left_out_if_the_p
         drift.append((len(found), [text for part in found for text in part.drift]))
     whole = "application app-1, pending: {'memory': 5} where the sum is {'memory': 4}"
     assert drift == [(3, [whole]), (1, [])]
-    one.app("app-1").pending["memory"] -= 1
+    one.app("app-1").pending_sum[number_of("memory")] -= 1

@@ -8,8 +8,9 @@ from yunishard.common.messages import event_codes
 from yunishard.common.messages.rm_messages import NODE_DECOMMISSION, NODE_DRAIN
 from yunishard.partition_worker.engine import queue_traversal
 from yunishard.partition_worker.engine.application import AppState, TaskGroup
+from yunishard.partition_worker.engine.effects import LogLine
 from yunishard.partition_worker.engine.gang_scheduling import gang_objection, placeholder_timeout_s
-from yunishard.partition_worker.engine.state import Event, LogLine, Release, Replace
+from yunishard.partition_worker.engine.state import Event, Release, Replace
 
 NOT_ON_N1 = "tag.yunishard/forbiddenNodes=n1"
 
@@ -49,7 +50,7 @@ def test_a_real_ask_takes_the_place_of_a_placeholder_once_the_rm_has_let_it_go()
     one = gang()
     assert one.does(asks("app-1 r1 memory=10 group=g")).told() == [replacing("p1", "r1")]
     assert one.running == ["p1 on n1", "p2 on n1", "r1 on n1"]
-    assert one.app("app-1").pending == {"memory": 0}
+    assert one.app("app-1").pending == {}
     assert one.node("n1").allocated == {"memory": 20}
     assert one.does(CONFIRM_P1).told() == ["r1 on n1"]
     assert one.running == ["p2 on n1", "r1 on n1"]
@@ -254,7 +255,7 @@ def test_when_a_placeholder_goes_in_another_way_its_ask_waits_again(kind: str, e
 def test_a_real_ask_that_is_taken_back_leaves_a_placeholder_that_goes_without_successor() -> None:
     one = swapping_elsewhere().does(released("app-1 r1"))
     assert one.told() == []
-    assert one.node("n2").allocated == {"memory": 0}
+    assert one.node("n2").allocated == {}
     assert one.does(CONFIRM_P1).told() == [
         "note: release of p1: nothing takes its place, it is removed",
         "p1 released (STOPPED_BY_RM: allocation remove as per RM request)",
@@ -310,7 +311,7 @@ def test_everything_may_be_released_during_a_swap() -> None:
         "p1 released (STOPPED_BY_RM: allocation remove as per RM request)",
         "p2 released (STOPPED_BY_RM: allocation remove as per RM request)",
     ]
-    assert (one.node("n2").allocated, one.running) == ({"memory": 0}, [])
+    assert (one.node("n2").allocated, one.running) == ({}, [])
 
 
 def test_a_time_out_of_everything_keeps_the_asks_those_of_swaps_too() -> None:
@@ -332,7 +333,7 @@ def test_an_application_may_be_killed_during_a_swap() -> None:
     one = swapping_elsewhere().kills("app-1")
     told = "(STOPPED_BY_RM: Application app-1 killed by op)"
     assert one.told()[1:] == ["app-1 Failing", "app-1 Failed", f"p1 released {told}", f"p2 released {told}"]
-    assert one.node("n2").allocated == {"memory": 0}
+    assert one.node("n2").allocated == {}
 
 
 def test_an_application_may_be_moved_during_a_swap_and_with_something_to_swap() -> None:
@@ -341,7 +342,7 @@ def test_an_application_may_be_moved_during_a_swap_and_with_something_to_swap() 
     assert one.does(nodes("n2 memory=20")).told() == ["node n2 accepted", replacing("p2", "r1")]
     one.does(CONFIRM_P1, released("app-1 p2 type=PLACEHOLDER_REPLACED"))
     assert one.queue("root.b").allocated == {"memory": 20}
-    assert one.queue("root.a").allocated == {"memory": 0}
+    assert one.queue("root.a").allocated == {}
 
 
 def test_a_partition_may_be_retired_during_a_swap() -> None:
@@ -534,7 +535,7 @@ def test_a_soft_gang_lets_everything_go_and_goes_on_without_placeholders() -> No
 
 def test_the_cause_is_told() -> None:
     one = submit_gang().waits(4)
-    messages = [getattr(part, "message", "") for _, part in one.effects]
+    messages = [getattr(effect.part, "message", "") for effect in one.effects]
     assert "ResourceReservationTimeout" in messages
 
 
@@ -730,7 +731,7 @@ def test_a_completing_application_may_be_killed_with_its_placeholders() -> None:
 
 def test_a_completing_application_may_be_retired_with_its_placeholders() -> None:
     one = completing().waits(30)
-    told = [part for _, part in one.partition.retire(one.now) if not isinstance(part, LogLine)]
+    told = [effect.part for effect in one.partition.retire(one.now) if not isinstance(effect.part, LogLine)]
     assert [getattr(part, "state", "released") for part in told][:2] == ["Completed", "released"]
 
 

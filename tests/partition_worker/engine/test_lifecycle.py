@@ -133,8 +133,8 @@ def test_an_event_that_does_not_apply_changes_nothing_and_is_noted() -> None:
     one = trial()
     one.partition.begin_step(one.now)
     lifecycle.fire(one.partition, one.app("app-1"), AppEvent.EXPIRE)
-    ((_, note),) = one.partition.drain_effects()
-    assert str(note.text) == "application app-1: event expireApplication inappropriate in current state New"
+    (effect,) = one.partition.drain_effects()
+    assert str(effect.part.text) == "application app-1: event expireApplication inappropriate in current state New"
     assert one.app("app-1").state is AppState.NEW
 
 
@@ -143,7 +143,7 @@ def test_a_transition_carries_its_cause_or_a_better_reason() -> None:
     one.partition.begin_step(one.now)
     lifecycle.fire(one.partition, one.app("app-1"), AppEvent.RUN)
     lifecycle.fire(one.partition, one.app("app-1"), AppEvent.FAIL, "PartitionRemoved")
-    assert [part.message for _, part in one.partition.drain_effects()] == ["runApplication", "PartitionRemoved"]
+    assert [effect.part.message for effect in one.partition.drain_effects()] == ["runApplication", "PartitionRemoved"]
 
 
 def test_an_application_leaves_its_queue_only_with_nothing_left() -> None:

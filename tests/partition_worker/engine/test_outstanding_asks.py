@@ -10,6 +10,7 @@ from yunishard.common.messages.rm_messages import SCHEDULING_FAILED, UpdateConta
 from yunishard.common.messages.wire import NEVER
 from yunishard.partition_worker.engine import outstanding_asks
 from yunishard.partition_worker.engine.allocation import Allocation
+from yunishard.partition_worker.engine.amounts import name_types
 from yunishard.partition_worker.engine.application import Application
 from yunishard.partition_worker.engine.outstanding_asks import OutstandingAsks
 from yunishard.partition_worker.engine.state import PartitionState
@@ -157,7 +158,7 @@ def test_an_ask_that_was_reported_and_placed_takes_its_room_once() -> None:
     one = small_parent().does(asks(*(f"small-{number} s{number} memory=4" for number in range(5)))).waits(2)
     assert one.scale_ups() == ["s0", "s2"]
     assert one.does(nodes("n2 memory=4")).waits(2).scale_ups() == []
-    assert one.app("small-0").asks.told_amounts == {}
+    assert name_types(one.app("small-0").asks.told_sum) == {}
 
 
 def test_a_real_ask_that_waits_for_its_placeholder_does_not_count_twice() -> None:
@@ -165,7 +166,7 @@ def test_a_real_ask_that_waits_for_its_placeholder_does_not_count_twice() -> Non
     one = trial("root.p max=memory:8; root.p.a; root.a").takes(apps("gang root.p.a gang=memory:4", "small-1 root.p.a"))
     one.does(asks("gang p1 memory=4 placeholder group=g"), asks("gang g1 memory=4 group=g")).waits(2)
     assert one.scale_ups() == ["p1"]
-    assert one.app("gang").asks.told_amounts == {"memory": 4}
+    assert name_types(one.app("gang").asks.told_sum) == {"memory": 4}
     one.does(asks("small-1 s1 memory=4", "small-1 s2 memory=4"))
     assert one.waits(2).scale_ups() == ["s1"]
 
@@ -227,16 +228,16 @@ def test_the_unreported_asks_of_a_group_are_found_without_a_look_at_the_reported
     one = trial().does(asks(*(f"app-1 a{number} memory=4" for number in range(30)))).waits(2)
     one.takes(asks("app-1 b memory=4", "app-1 c memory=4"))
     group, read = one.app("app-1").asks.first_group, list[str]()
-    every = group.asks._asks
+    every = group._asks
 
     class Noted(list[Allocation]):
         def __getitem__(self, index: int) -> Allocation:  # type: ignore[override]
             read.append(every[index].key)
             return every[index]
 
-    group.asks._asks = Noted(every)
+    group._asks = Noted(every)
     assert [ask.key for ask in outstanding_asks.list_unreported(group, 1)] == read == ["b"]
-    group.asks._asks = every
+    group._asks = every
 
 
 def test_an_ask_that_comes_before_reported_ones_is_reported_too() -> None:

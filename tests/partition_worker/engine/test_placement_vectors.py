@@ -75,7 +75,8 @@ class Core:
             placeholder_ask=new.placeholder_ask,
         )
         effects = self.partition.apply(ApplicationRequest(new=[submission]), START_S)
-        (answer,) = (part for _, part in effects if isinstance(part, AcceptedApplication | RejectedApplication))
+        answers = (effect.part for effect in effects)
+        (answer,) = (part for part in answers if isinstance(part, AcceptedApplication | RejectedApplication))
         check(self.partition)
         if isinstance(answer, RejectedApplication):
             raise Rejected(answer.reason)

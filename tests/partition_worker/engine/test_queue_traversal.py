@@ -1,4 +1,4 @@
-"""Queue traversal: back-off, and the fast path, whose decisions are those that would be made one at a time."""
+"""Queue traversal: back-off, the decisions of one step, batches, and the attempts of a turn."""
 
 from collections.abc import Iterator
 from random import Random
@@ -12,8 +12,8 @@ from tests.trial import START_S, Trial
 from yunishard.common.messages.kinds import Command
 from yunishard.partition_worker.engine import queue_traversal
 from yunishard.partition_worker.engine.allocation import AskGroup
+from yunishard.partition_worker.engine.effects import Effect
 from yunishard.partition_worker.engine.partition import Partition
-from yunishard.partition_worker.engine.state import Effect
 
 # Back-off -------------------------------------------------------------------------------------------------------------
 
@@ -111,7 +111,7 @@ def test_releasing_what_does_not_fit_ends_nothing_before_its_time() -> None:
     assert one.waits(61).placed() == ["small on n2"]
 
 
-# Fast path ------------------------------------------------------------------------------------------------------------
+# Decisions of one step ------------------------------------------------------------------------------------------------
 
 QUEUES = """
 root.a application.sort.policy=fair guaranteed=memory:40;
@@ -148,55 +148,28 @@ def told(effects: list[Effect]) -> list[object]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_the_same_is_decided_and_told_as_one_at_a_time(seed: int) -> None:
-    fast = Partition(config(QUEUES), name=PARTITION, now=START_S)
-    slow = Partition(config(QUEUES), name=PARTITION, now=START_S)
+def test_a_step_decides_and_tells_the_same_as_decisions_one_at_a_time(seed: int) -> None:
+    together = Partition(config(QUEUES), name=PARTITION, now=START_S)
+    single = Partition(config(QUEUES), name=PARTITION, now=START_S)
     random, now = Random(seed), START_S
     for command in commands(Random(seed)):
         now += random.choice([0.0, 0.5, 3.0])
-        for one in (fast, slow):
+        for one in (together, single):
             one.apply(command, now)
             one.step(now, 0)
-        while not (fast.idle and slow.idle):
+        while not (together.idle and single.idle):
             budget = random.randint(1, 40)
-            quick = told(fast.step(now, budget))
-            plodding = [part for _, effects in slow.schedule_each(now, budget) for part in told(effects)]
-            assert quick == plodding
-            assert fast.drain_events() == slow.drain_events()
-        check(fast)
-        check(slow)
-        assert snapshot(fast) == snapshot(slow)
-        assert fast.next_change == slow.next_change
-    assert fast.decided == slow.decided > 50
+            at_once = told(together.step(now, budget))
+            assert at_once == [part for _, effects in single.schedule_each(now, budget) for part in told(effects)]
+            assert together.drain_events() == single.drain_events()
+        check(together)
+        check(single)
+        assert snapshot(together) == snapshot(single)
+        assert together.next_change == single.next_change
+    assert together.decided == single.decided > 50
 
 
-def test_a_stretch_goes_on_as_long_as_everything_is_plain() -> None:
-    one = Trial("root.a; root.b").takes(nodes("n1 memory=100"), apps("app-1 root.a", "app-2 root.b"))
-    one.does(asks("app-1 a0 memory=1", "app-2 b0 memory=1"))
-    one.takes(asks(*(f"app-{1 + number % 2} k{number} memory=1" for number in range(20))))
-    assert queue_traversal.run_fast_path(one.partition, 12) == 12
-    assert queue_traversal.run_fast_path(one.partition, 12) == 8
-
-
-@pytest.mark.parametrize(
-    "ask",
-    [
-        "app-1 a1 memory=1 required=n1",
-        "app-1 a1 memory=1 placeholder group=g",
-        "app-1 a1 memory=1000",
-        "app-2 a1 memory=1",
-    ],
-)
-def test_what_is_not_plain_is_left_to_others(ask: str) -> None:
-    one = Trial("root.a").takes(nodes("n1 memory=100"), apps("app-1 root.a", "app-2 root.a"))
-    one.does(asks("app-1 a0 memory=1")).takes(asks(ask))
-    assert queue_traversal.run_fast_path(one.partition, 10) == 0
-
-
-def test_whoever_has_a_limit_is_looked_at_one_by_one() -> None:
-    one = Trial("root.a limit.user.ann=memory:5").takes(nodes("n1 memory=100"), apps("app-1 root.a user=ann"))
-    one.does(asks("app-1 a0 memory=1")).takes(asks("app-1 a1 memory=1"))
-    assert queue_traversal.run_fast_path(one.partition, 10) == 0
+# Batches --------------------------------------------------------------------------------------------------------------
 
 
 def trial(queues: str = "root.a", *applications: str, on: str = "n1 memory=100") -> Trial:

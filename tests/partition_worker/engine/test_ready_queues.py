@@ -8,7 +8,8 @@ from tests.builders import apps, asks, config, gone, nodes, released
 from tests.trial import START_S, Trial
 from yunishard.common.messages.rm_messages import NODE_CREATE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE, AllocationRequest
 from yunishard.partition_worker.engine import queue_traversal, ready_queues
-from yunishard.partition_worker.engine.allocation import Amounts, AskShape
+from yunishard.partition_worker.engine.allocation import AskShape
+from yunishard.partition_worker.engine.amounts import Amounts, sum_of
 from yunishard.partition_worker.engine.application import Application, AppState
 from yunishard.partition_worker.engine.nodes.node_index import Node
 from yunishard.partition_worker.engine.nodes.nodes import Nodes
@@ -423,7 +424,7 @@ def test_nobody_has_anything_to_swap_at_first() -> None:
 @pytest.mark.tampers
 def test_queues_come_first_then_the_order_of_the_leaf() -> None:
     one, swappable = swap_trial()
-    one.queue("root.a").allocated["memory"] = 5
+    one.queue("root.a").allocated_sum = sum_of({"memory": 5})
     one.partition.tree.root.maximum = one.partition.tree.root.fair_maximum = {"memory": 10}
     one.queue("root.a").fair_maximum = {"memory": 10}
     for name in ("app-2", "app-1", "app-3"):

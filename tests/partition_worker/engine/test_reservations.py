@@ -18,7 +18,7 @@ from yunishard.common.messages.rm_messages import (
     AllocationRequest,
     ApplicationRequest,
 )
-from yunishard.partition_worker.engine.allocation import Amounts
+from yunishard.partition_worker.engine.amounts import Amounts, amounts_of
 from yunishard.partition_worker.engine.queues.queue import Queue
 from yunishard.partition_worker.engine.state import RESERVATION_MAX_S, Tuning
 
@@ -290,7 +290,7 @@ def test_it_ends_within_a_series_of_simple_decisions() -> None:
 
 def test_it_stays_while_small_asks_fill_the_cluster() -> None:
     one = fragmented().waits(2.1).does(asks("small x memory=4"))
-    assert (kept(one), one.queue("root").has_room((("memory", 5),))) == ({"b1": "n1"}, False)
+    assert (kept(one), one.queue("root").has_room(amounts_of({"memory": 5}))) == ({"b1": "n1"}, False)
 
 
 # Priority -----------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from tests.builders import apps, asks, foreign, nodes, released
 from tests.trial import Trial
 from yunishard.common.messages.rm_messages import NODE_CREATE_DRAIN
 from yunishard.partition_worker.engine import queue_traversal
+from yunishard.partition_worker.engine.state import Allocate
 
 
 def trial(queues: str = "root.a") -> Trial:
@@ -26,7 +27,9 @@ def test_a_decision_alone_changes_nothing() -> None:
     assert decision is not None
     assert (decision.application.application_id, decision.ask.key, decision.node.node_id) == ("app-1", "a1", "n1")
     assert one.app("app-1").allocations == {}
-    assert queue_traversal.decide(one.partition) == decision
+    again = queue_traversal.decide(one.partition)
+    assert isinstance(again, Allocate)
+    assert (again.application, again.ask, again.node) == (decision.application, decision.ask, decision.node)
 
 
 def test_no_more_decisions_are_made_than_the_budget_allows() -> None:

@@ -9,6 +9,7 @@ from yunishard.partition_worker.engine.application import Application
 from yunishard.partition_worker.engine.nodes.node_index import Node
 from yunishard.partition_worker.engine.nodes.nodes import Nodes
 from yunishard.partition_worker.engine.queue_traversal import Attempt
+from yunishard.partition_worker.engine.queues.fair_share import queue_key
 from yunishard.partition_worker.engine.queues.queue import Queue
 from yunishard.partition_worker.engine.ready_queues import Readiness
 from yunishard.partition_worker.engine.unschedulable_asks import ParkedQueues
@@ -272,7 +273,7 @@ def test_what_is_freed_goes_to_the_most_deserving_of_those_that_rest_and_those_t
     assert one.placed() == ["small on n1"]
     one.does(released(f"app-{LEAVES - 1} small"))
     assert one.placed() == ["a1 on n1"]
-    assert one.queue(late).allocated == {"memory": 0}
+    assert one.queue(late).allocated == {}
 
 
 def test_a_queue_at_its_maximum_is_not_looked_at_when_others_free_something(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,7 +323,8 @@ def test_a_queue_where_nothing_waits_does_not_rest() -> None:
     one = crowd()
     parked_queues, leaf = ParkedQueues(), one.queue("root.p.q0")
     parent = one.queue("root.p")
-    parent.ready_children.put(leaf, (0,))
+    one.partition.readiness.parked_queues.unpark(leaf)
+    parent.ready_children.put(leaf, queue_key(leaf))
     parked_queues.park(leaf, 0)
     assert not parked_queues.children
     assert leaf not in parent.ready_children

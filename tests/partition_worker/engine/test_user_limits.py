@@ -8,7 +8,7 @@ from yunishard.common.config.validation import load
 from yunishard.common.messages.kinds import Resources
 from yunishard.partition_worker.engine import user_limits
 from yunishard.partition_worker.engine.administration import NotDone
-from yunishard.partition_worker.engine.allocation import amounts_of
+from yunishard.partition_worker.engine.amounts import amounts_of
 from yunishard.partition_worker.engine.sorted_items import Ranks
 from yunishard.partition_worker.engine.user_limits import (
     Allowance,
@@ -106,7 +106,7 @@ def test_an_application_that_has_nothing_but_placeholders_counts_no_longer_and_i
     one.does(asks("app-1 a2 memory=5"))
     assert list(one.partition.usage.users.levels("bob")["root.a"].applications) == ["app-2", "app-1"], "it counts again"
     one.does(gone("app-1", "app-2"))
-    assert one.partition.usage.users.levels("bob")["root.a"].used == {"memory": 0}
+    assert one.partition.usage.users.levels("bob")["root.a"].used == {}
 
 
 def test_who_waits_begins_when_another_has_nothing_but_placeholders() -> None:
@@ -197,7 +197,7 @@ def test_a_group_gets_the_applications_for_which_its_new_limit_is_the_better_mat
     one = cluster("root limit.group.qa=apps:9; root.a").does(apps("app-1 root.a groups=dev,qa"))
     one.does(asks("app-1 a1 memory=3")).reconfigures("root limit.group.qa=apps:9; root.a limit.group.dev=apps:1")
     assert group_name(one, "app-1") == "dev"
-    assert used(one.partition.usage.groups, "qa") == {"root": {"memory": 0}}
+    assert used(one.partition.usage.groups, "qa") == {"root": {}}
     one.does(apps("app-2 root.a groups=dev,qa"), asks("app-2 b1 memory=1"))
     assert group_name(one, "app-2") == "dev"
     assert one.placed() == ["a1 on n1"]
@@ -221,7 +221,7 @@ def test_an_application_that_moves_gets_its_group_anew() -> None:
         "app-1", "root.b"
     )
     assert group_name(one, "app-1") == "dev"
-    assert used(one.partition.usage.groups, "qa") == {"root": {"memory": 0}, "root.a": {"memory": 0}}
+    assert used(one.partition.usage.groups, "qa") == {"root": {}, "root.a": {}}
     assert used(one.partition.usage.groups, "dev")["root.b"] == {"memory": 3}
 
 
@@ -317,10 +317,10 @@ def test_a_level_exists_with_those_above_it_once_it_is_reached() -> None:
 def test_what_is_charged_counts_there_and_above() -> None:
     trackers = user_trackers()
     a, b = trackers.track("bob", "root.a"), trackers.track("bob", "root.b")
-    a.charge({"memory": 3})
-    b.charge({"memory": 4})
+    a.charge(amounts_of({"memory": 3}))
+    b.charge(amounts_of({"memory": 4}))
     b.count_running("app-1")
-    a.refund({"memory": 1})
+    a.refund(amounts_of({"memory": 1}))
     root = trackers.levels("bob")["root"]
     assert (a.used, b.used, root.used) == ({"memory": 2}, {"memory": 4}, {"memory": 6})
     assert (list(a.applications), list(root.applications)) == ([], ["app-1"])
@@ -357,7 +357,7 @@ def test_the_star_among_groups_is_one_of_them() -> None:
 def test_what_is_no_longer_allowed_goes_unless_something_is_used_there() -> None:
     trackers = user_trackers()
     trackers.set_allowances({"root.p.a": {"bob": FIVE, "eve": FIVE}, "root.b": {"bob": FIVE}})
-    trackers.track("bob", "root.b").charge({"memory": 9})
+    trackers.track("bob", "root.b").charge(amounts_of({"memory": 9}))
     trackers.set_allowances({"root": {"bob": TWO}})
     assert names(trackers) == ["bob"]
     assert {path: level.allowance for path, level in trackers.levels("bob").items()} == {"root": TWO, "root.b": None}
@@ -367,8 +367,8 @@ def test_what_is_no_longer_allowed_goes_unless_something_is_used_there() -> None
 def test_a_user_who_loses_a_limit_falls_under_the_star_and_the_other_way() -> None:
     trackers = user_trackers()
     trackers.set_allowances({"root": {"bob": FIVE, "*": TWO}})
-    trackers.track("joe", "root").charge({"memory": 1})
-    trackers.track("bob", "root").charge({"memory": 1})
+    trackers.track("joe", "root").charge(amounts_of({"memory": 1}))
+    trackers.track("bob", "root").charge(amounts_of({"memory": 1}))
     trackers.set_allowances({"root": {"joe": FIVE, "*": TWO}})
     assert trackers.track("bob", "root").allowance == TWO
     assert trackers.track("joe", "root").allowance == FIVE
@@ -380,7 +380,9 @@ def test_a_user_who_loses_a_limit_falls_under_the_star_and_the_other_way() -> No
 
 
 def has_room(allowance: Allowance | None, used: dict[str, int], wanted: dict[str, int]) -> bool:
-    return QueueUsage("root", 1, None, allowance, used).has_room(amounts_of(wanted))
+    level = QueueUsage("root", 1, None, allowance)
+    level.charge(amounts_of(used))
+    return level.has_room(amounts_of(wanted))
 
 
 def test_up_to_the_limit_there_is_room() -> None:

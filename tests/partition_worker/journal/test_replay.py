@@ -16,6 +16,7 @@ from tests.recorded import content
 from yunishard.cli.main import main
 from yunishard.journal_tools.replay import parse_moment, replay_until, restore, verify_partition
 from yunishard.journal_tools.sources import find_journal
+from yunishard.partition_worker.engine.amounts import sum_of
 from yunishard.partition_worker.partition_host import PartitionHost
 from yunishard.partition_worker.recovery import recover
 
@@ -143,5 +144,5 @@ def test_a_replay_to_the_end_equals_recovery(tmp_path: Path, seed: int) -> None:
 def test_a_partition_with_a_wrong_sum_does_not_pass(tmp_path: Path) -> None:
     replay = replay_until(find_journal(str(preempting().write(tmp_path)), state=None, store=None), step=9)
     partition = restore(replay.recovery, PARTITION)
-    partition.tree.root.allocated["memory"] = 1
+    partition.tree.root.allocated_sum = sum_of({"memory": 1})
     assert "root" in " ".join(verify_partition(partition)[1])

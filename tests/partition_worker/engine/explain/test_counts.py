@@ -22,9 +22,9 @@ def count_one_by_one(trial: Trial) -> Counter[str]:
     """Count the asks by the first check that stops each, as explained."""
     found = Counter[str]()
     for application in trial.partition.applications.values():
-        for group in application.asks.groups_by_kind.values():
+        for group in application.asks.groups_by_key.values():
             reason = explain_ask(trial.partition, application, group.head, trial.now).stopped_by
-            found[to_nodes(reason)] += len(group.asks)
+            found[to_nodes(reason)] += len(group)
     return found
 
 

@@ -204,6 +204,7 @@ def test_predicates_are_told_apart() -> None:
 def test_an_explanation_of_a_required_node_caches_no_result() -> None:
     trial = Trial().does(nodes("n1 memory=10"), apps("app-1 root.a"))
     trial.takes(asks("app-1 a1 memory=1 required=n1 tag.yunishard/nodeSelector=zone=a"))  # not tried yet
+    _ = trial.queue("root").entitlements, trial.queue("root.a").entitlements  # computed when they are first read
     before = fingerprint(trial.partition)
     assert why(trial, "a1").stopped_by == "required-node-refuses"
     assert fingerprint(trial.partition) == before

@@ -4,11 +4,12 @@ import random
 from collections.abc import Iterable
 
 from yunishard.partition_worker.engine.allocation import AskShape
+from yunishard.partition_worker.engine.amounts import amounts_of
 from yunishard.partition_worker.engine.nodes.node_index import Node
 from yunishard.partition_worker.engine.nodes.nodes import DERIVED_INDEXES_MAX, Nodes
 from yunishard.partition_worker.engine.predicates.evaluation import Predicates
 
-SHAPE = (("memory", 1),)
+ONE = amounts_of({"memory": 1})
 
 
 def zoned_nodes(zones: Iterable[str]) -> Nodes:
@@ -19,11 +20,11 @@ def zoned_nodes(zones: Iterable[str]) -> Nodes:
 
 
 def wants(cluster: Nodes, selector: str) -> AskShape:
-    return AskShape(SHAPE, constraint=cluster.predicates.read_constraint({"yunishard/nodeSelector": selector}, "a1"))
+    return AskShape(ONE, constraint=cluster.predicates.read_constraint({"yunishard/nodeSelector": selector}, "a1"))
 
 
 def plainly(cluster: Nodes, zone: str) -> Node | None:
-    return next((one for one in cluster.index if one.attributes["zone"] == zone and one.has_room(SHAPE)), None)
+    return next((one for one in cluster.index if one.attributes["zone"] == zone and one.has_room(ONE)), None)
 
 
 def test_an_order_is_made_once_as_many_looks_were_lost_as_there_are_nodes() -> None:
@@ -77,7 +78,7 @@ def test_with_an_order_the_same_node_is_found_as_without_whatever_changes() -> N
             case 3 if step % 300 == 0:
                 cluster.set_policy(rng.choice(["fair", "binpacking"]), {"memory": 1.0})
             case _:
-                node.resize_allocation({"memory": rng.choice([-2, 1, 2])})
+                node.resize_allocation(amounts_of({"memory": rng.choice([-2, 1, 2])}))
                 cluster.reindex(node)
         zone = rng.choice("abc")
         found_with_orders += len(cluster._derived) > 0

@@ -3,7 +3,9 @@
 import pytest
 
 from tests.builders import ask, foreign
-from yunishard.partition_worker.engine.allocation import Allocation, from_message
+from tests.partition_worker.engine.allocations import received
+from yunishard.partition_worker.engine.allocation import Allocation
+from yunishard.partition_worker.engine.amounts import amounts_of
 from yunishard.partition_worker.engine.nodes.node_index import UNKNOWN_INSTANCE, Node
 
 
@@ -12,11 +14,11 @@ def node(**capacity: int) -> Node:
 
 
 def allocation(words: str) -> Allocation:
-    return from_message(ask(f"app-1 {words}"), "app-1", stamp_ns=1)
+    return received(ask(f"app-1 {words}"), stamp_ns=1)
 
 
 def other(words: str) -> Allocation:
-    return from_message(foreign(words).allocations[0], "", stamp_ns=1)
+    return received(foreign(words).allocations[0], stamp_ns=1)
 
 
 def test_a_new_node_has_all_of_its_capacity_available() -> None:
@@ -61,9 +63,9 @@ def test_what_is_forced_on_a_node_may_leave_less_than_nothing() -> None:
 def test_an_allocation_may_grow_and_shrink_in_place() -> None:
     one = node(memory=10)
     one.add(allocation("a1 memory=4"))
-    one.resize_allocation({"memory": 3})
+    one.resize_allocation(amounts_of({"memory": 3}))
     assert (one.allocated, one.available) == ({"memory": 7}, {"memory": 3})
-    one.resize_allocation({"memory": -5})
+    one.resize_allocation(amounts_of({"memory": -5}))
     assert (one.allocated, one.available) == ({"memory": 2}, {"memory": 8})
 
 

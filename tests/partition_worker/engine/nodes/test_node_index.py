@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from yunishard.partition_worker.engine.allocation import Amounts, amounts_of
+from yunishard.partition_worker.engine.amounts import Amounts, amounts_of, name_types
 from yunishard.partition_worker.engine.nodes.node_index import (
     BRANCH_MAX,
     COSTLY_STEPS,
@@ -15,7 +15,7 @@ from yunishard.partition_worker.engine.nodes.node_index import (
     Block,
     Node,
     NodeIndex,
-    sort_key_of,
+    SortKey,
 )
 
 MANY = 2 * LEAF_MAX * BRANCH_MAX
@@ -31,7 +31,7 @@ def node(number: int, **capacity: int) -> Node:
 def index(*nodes: Node) -> NodeIndex:
     one = NodeIndex()
     for rank, each in enumerate(nodes):
-        one.put(each, sort_key_of(float(rank), each.node_id))
+        one.put(each, SortKey(float(rank), each.node_id))
     return one
 
 
@@ -42,14 +42,14 @@ def with_room(one: NodeIndex, **amounts: int) -> list[str]:
 def test_nodes_are_in_the_order_of_their_places() -> None:
     first, second, third = node(1), node(2), node(3)
     one = NodeIndex()
-    one.put(third, sort_key_of(0.5, "n3"))
-    one.put(second, sort_key_of(0.5, "n2"))
-    one.put(first, sort_key_of(0.1, "n1"))
+    one.put(third, SortKey(0.5, "n3"))
+    one.put(second, SortKey(0.5, "n2"))
+    one.put(first, SortKey(0.1, "n1"))
     assert list(one) == [first, second, third]
     assert one.first() is first
-    one.put(first, sort_key_of(0.9, "n1"))
+    one.put(first, SortKey(0.9, "n1"))
     assert list(one) == [second, third, first]
-    assert one.key(first) == sort_key_of(0.9, "n1")
+    assert one.key(first) == SortKey(0.9, "n1")
 
 
 def test_a_node_that_is_dropped_is_in_no_longer_and_may_be_dropped_again() -> None:
@@ -127,7 +127,7 @@ def test_it_agrees_with_a_sorted_list_whatever_happens(seed: int) -> None:
             case "put":
                 each.resize(random_amounts(chance))
                 score = chance.randrange(-20, 20) / 16
-                one.put(each, sort_key_of(score, each.node_id))
+                one.put(each, SortKey(score, each.node_id))
                 plain[each.node_id] = score, each.node_id
             case "gain":
                 each.resize({kind: 2 * amount for kind, amount in each.capacity.items()} | {"memory": 20})
@@ -157,8 +157,9 @@ def is_sound(block: Block, nodes: list[Node]) -> int:
     """What a block knows is true of its nodes, and no block is too large; how deep it is."""
     assert list(block) == nodes
     assert len(block.keys) <= block.size_max
+    most = name_types(block.most)
     for each in nodes:
-        assert all(amount <= block.most.get(kind, 0) for kind, amount in each.available.items() if amount > 0)
+        assert all(amount <= most.get(kind, 0) for kind, amount in each.available.items() if amount > 0)
         assert not any(each.has_room(amounts) for amounts in block.lacking)
     assert len(block.keys) == len(block.nodes) + len(block.blocks)
     if not block.blocks:
@@ -185,7 +186,7 @@ def crowded(random: Random, nodes: list[Node]) -> NodeIndex:
     """Most have room for nothing, so that a search from the first one is dear."""
     index = NodeIndex()
     for each in nodes:
-        index.put(each, sort_key_of(random.random(), each.node_id))
+        index.put(each, SortKey(random.random(), each.node_id))
     return index
 
 
@@ -200,13 +201,13 @@ def test_the_first_node_with_room_is_found_whatever_happens(seed: int, monkeypat
         one = random.choice(nodes)
         match random.choice(["move", "move", "fill", "empty", "gain", "drop"]):
             case "move":
-                index.put(one, sort_key_of(random.random(), one.node_id))
+                index.put(one, SortKey(random.random(), one.node_id))
             case "fill":
                 one.resize({})
-                index.put(one, sort_key_of(random.random(), one.node_id))
+                index.put(one, SortKey(random.random(), one.node_id))
             case "empty":
                 one.resize({"memory": random.randint(0, 7), "vcore": random.randint(0, 7)})
-                index.put(one, sort_key_of(random.random(), one.node_id))
+                index.put(one, SortKey(random.random(), one.node_id))
             case "gain" if (place := index.key(one)) is not None:
                 one.resize({"memory": 4, "vcore": random.randint(0, 4)})
                 index.note_room(one) if random.random() < 0.5 else index.put(one, place)
@@ -224,15 +225,15 @@ def test_a_costly_search_need_not_begin_at_the_first_node_again(monkeypatch: pyt
     nodes.append(sized_node(len(nodes), memory=9, vcore=9))
     index = NodeIndex()
     for rank, each in enumerate(nodes):
-        index.put(each, sort_key_of(float(rank), each.node_id))
+        index.put(each, SortKey(float(rank), each.node_id))
     assert index.find(SHAPES[0]) is nodes[-1]
     assert index.find(SHAPES[0]) is nodes[-1]
     starts = []
     find = Block.find
     monkeypatch.setattr(Block, "find", lambda *args: starts.append(args[2]) or find(*args))
-    index.put(nodes[-1], sort_key_of(float(len(nodes)), nodes[-1].node_id))
+    index.put(nodes[-1], SortKey(float(len(nodes)), nodes[-1].node_id))
     assert index.find(SHAPES[0]) is nodes[-1]
-    assert all(start > sort_key_of(1.0, "") for start in starts), starts
+    assert all(start > SortKey(1.0, "") for start in starts), starts
 
 
 def every_search_is_costly(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,7 +248,7 @@ def test_of_those_that_gained_the_first_with_room_is_found(
     nodes = [sized_node(number) for number in range(4)]
     index = NodeIndex()
     for rank, each in enumerate(nodes):
-        index.put(each, sort_key_of(float(rank), each.node_id))
+        index.put(each, SortKey(float(rank), each.node_id))
     last = nodes[3]
     last.resize({"memory": 9, "vcore": 9})
     index.note_room(last)
@@ -269,13 +270,13 @@ def test_nodes_that_gain_again_and_again_leave_no_trail(monkeypatch: pytest.Monk
     nodes = [sized_node(number, memory=9, vcore=9) for number in range(4)]
     index = NodeIndex()
     for rank, each in enumerate(nodes):
-        index.put(each, sort_key_of(float(rank), each.node_id))
+        index.put(each, SortKey(float(rank), each.node_id))
     index.find(SHAPES[0])
     nodes[0].resize({})
     index.find(SHAPES[0])
     for step in range(1000):
         nodes[0].resize({"memory": 9 * (step % 2), "vcore": 9})
-        index.put(nodes[0], sort_key_of(float(-step), "n0"))
+        index.put(nodes[0], SortKey(float(-step), "n0"))
         assert len(index._cursors[SHAPES[0]].before) <= 2 * len(nodes)
     assert index.find(SHAPES[0]) is nodes[0]
 

@@ -6,7 +6,8 @@ from tests.builders import apps, asks, foreign, gone, nodes, released
 from tests.trial import Trial
 from yunishard.common.messages.kinds import Command
 from yunishard.common.messages.rm_messages import NODE_DECOMMISSION, NODE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE, NODE_UPDATE
-from yunishard.partition_worker.engine.allocation import AskShape, amounts_of
+from yunishard.partition_worker.engine.allocation import AskShape
+from yunishard.partition_worker.engine.amounts import amounts_of
 from yunishard.partition_worker.engine.nodes.node_index import Node
 from yunishard.partition_worker.engine.nodes.nodes import DERIVED_INDEXES_MAX, LARGE_NODES_MAX, Nodes
 from yunishard.partition_worker.engine.reservations import cancel_on_node, reserve
@@ -227,7 +228,7 @@ def nodes_of(**available: dict[str, int]) -> Nodes:
     for name, left in available.items():
         capacity = dict.fromkeys(("vcore", "memory", "gpu"), 64)
         node = cluster.add(name, capacity, {}, schedulable=True)
-        node.resize_allocation({kind: 64 - left.get(kind, 0) for kind in capacity})
+        node.resize_allocation(amounts_of({kind: 64 - left.get(kind, 0) for kind in capacity}))
         cluster.reindex(node)
     return cluster
 
@@ -264,9 +265,9 @@ def test_the_best_node_is_found_anew_when_nodes_change() -> None:
     cluster = nodes_of(A={"vcore": 3}, B={"vcore": 3, "memory": 4}, C={"vcore": 2, "gpu": 8})
     assert best(cluster, vcore=4) == "A"
     a, b = _node(cluster, "A"), _node(cluster, "B")
-    a.resize_allocation({"gpu": -3})
+    a.resize_allocation(amounts_of({"gpu": -3}))
     cluster.note_room(a)
-    b.resize_allocation({"memory": 4})
+    b.resize_allocation(amounts_of({"memory": 4}))
     cluster.note_room(b)
     assert best(cluster, vcore=4) == "B"
     cluster.remove(b)

@@ -6,10 +6,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from tests.builders import config
 from yunishard.common.node_sort_policies import NODE_SORT_POLICIES
-from yunishard.partition_worker.engine.allocation import Allocation, AskShape, amounts_of
+from yunishard.partition_worker.engine.allocation import Allocation, AskShape
+from yunishard.partition_worker.engine.amounts import amounts_of
 from yunishard.partition_worker.engine.application import Application
 from yunishard.partition_worker.engine.nodes.node_index import Node, Reservation
-from yunishard.partition_worker.engine.nodes.nodes import Nodes, waste
+from yunishard.partition_worker.engine.nodes.nodes import Nodes, waste, weigh
 from yunishard.partition_worker.engine.predicates.predicate import FORBIDDEN_NODES
 from yunishard.partition_worker.engine.queues.tree import Tree
 from yunishard.partition_worker.engine.user_resolution import User
@@ -55,7 +56,7 @@ class Plain:
                 places.pop(node.node_id, None)
 
     def score(self, node: Node, policy: str) -> float:
-        return NODE_SORT_POLICIES[policy](node.available, node.capacity, WEIGHTS)
+        return NODE_SORT_POLICIES[policy](node.available_sum, node.capacity_sum, weigh(WEIGHTS))
 
     def in_order(self, policy: str) -> list[Node]:
         if policy not in self.places:
@@ -130,7 +131,7 @@ class NodeChanges(RuleBasedStateMachine):
     def a_node_is_kept_or_no_longer(self, node_id: str, key: str) -> None:
         if node := self.nodes.get(node_id):
             if node.reservations.pop(key, None) is None:
-                ask = Allocation(key, self.apps[0].application_id, {"memory": 1}, 0)
+                ask = Allocation(key, self.apps[0].application_id, self.shape({"memory": 1}), 0)
                 node.reservations[key] = Reservation(ask, node, self.apps[0].queue, 0.0, 0)
                 self.nodes.reindex(node)
             elif not node.reservations:
@@ -140,7 +141,7 @@ class NodeChanges(RuleBasedStateMachine):
     @rule(node_id=IDS, amounts=AMOUNTS)
     def something_foreign_runs(self, node_id: str, amounts: dict[str, int]) -> None:
         if node := self.nodes.get(node_id):
-            node.put_foreign(Allocation("foreign", "", amounts, 0, node_id=node_id))
+            node.put_foreign(Allocation("foreign", "", self.shape(amounts), 0, node_id=node_id))
             self.nodes.note_room(node)
 
     @precondition(lambda self: self.running)
@@ -148,7 +149,7 @@ class NodeChanges(RuleBasedStateMachine):
     def something_is_resized(self, which: int, memory: int) -> None:
         one = self.running[which % len(self.running)]
         node = self.plain.node(one.node_id)
-        node.resize_allocation({"memory": memory - one.resources["memory"]})
+        node.resize_allocation(amounts_of({"memory": memory - one.resources["memory"]}))
         one.resize({**one.resources, "memory": memory})
         self.nodes.note_room(node)
 
@@ -174,7 +175,7 @@ class NodeChanges(RuleBasedStateMachine):
             if node is None:
                 break
             self.made += 1
-            one = Allocation(str(self.made), app.application_id, dict(amounts), 0, node_id=node.node_id)
+            one = Allocation(str(self.made), app.application_id, self.shape(amounts), 0, node_id=node.node_id)
             self.nodes.bind(app, one, node)
             self.plain.changed(node)
             app.add_allocation(one)

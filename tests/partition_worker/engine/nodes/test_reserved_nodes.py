@@ -3,14 +3,16 @@
 import pytest
 
 from tests.builders import config
-from yunishard.partition_worker.engine.allocation import Allocation, Amounts
+from yunishard.partition_worker.engine.allocation import Allocation, make_shape
+from yunishard.partition_worker.engine.amounts import Amounts, amounts_of
 from yunishard.partition_worker.engine.nodes import reserved_nodes
-from yunishard.partition_worker.engine.nodes.node_index import Node, Reservation, sort_key_of
+from yunishard.partition_worker.engine.nodes.node_index import Node, Reservation, SortKey
 from yunishard.partition_worker.engine.nodes.reserved_nodes import OUTRANKED_MAX, ReservedNodes
 from yunishard.partition_worker.engine.queues.queue import Queue
 from yunishard.partition_worker.engine.queues.tree import Tree
 
-TWO: Amounts = (("memory", 2),)
+TWO = amounts_of({"memory": 2})
+NINE = amounts_of({"memory": 9})
 
 
 def leaf(queues: str = "root.a") -> Queue:
@@ -24,7 +26,7 @@ def node(number: int, leaf: Queue, *priorities: int, memory: int = 8, required: 
     one = Node(f"n{number}", number, {"memory": memory}, {})
     for key, priority in enumerate(priorities):
         tags = {"yunikorn.apache.org/requiredNode": one.node_id} if required else {}
-        ask = Allocation(f"k{number}-{key}", "app-1", {"memory": 99}, 0, priority, tags=tags)
+        ask = Allocation(f"k{number}-{key}", "app-1", make_shape(amounts_of({"memory": 99}), tags, None), 0, priority)
         one.reservations[ask.key] = Reservation(ask, one, leaf, 0.0, number)
     return one
 
@@ -33,7 +35,7 @@ def filled(*nodes: Node) -> ReservedNodes:
     """These nodes, in their order."""
     reserved = ReservedNodes()
     for place, one in enumerate(nodes):
-        reserved.put(one, sort_key_of(float(place), one.node_id))
+        reserved.put(one, SortKey(float(place), one.node_id))
     return reserved
 
 
@@ -60,7 +62,7 @@ def test_a_node_on_which_victims_were_preempted_for_the_ask_is_not_found() -> No
     one = node(1, at, 0)
     reserved = filled(one)
     next(iter(one.reservations.values())).keeps_since = 1.0
-    reserved.put(one, sort_key_of(0.0, one.node_id))
+    reserved.put(one, SortKey(0.0, one.node_id))
     assert (found(reserved, at, 9), one in reserved, reserved.may_have_room(TWO)) == ([], False, False)
 
 
@@ -68,10 +70,10 @@ def test_a_node_is_found_again_when_it_has_gained_room() -> None:
     at = leaf()
     one = node(1, at, 0)
     reserved = filled(one)
-    assert (found(reserved, at, 1, (("memory", 9),)), reserved.may_have_room((("memory", 9),))) == ([], False)
+    assert (found(reserved, at, 1, NINE), reserved.may_have_room(NINE)) == ([], False)
     one.resize({"memory": 9})
     reserved.note_room(one)
-    assert (found(reserved, at, 1, (("memory", 9),)), reserved.may_have_room((("memory", 9),))) == (["n1"], True)
+    assert (found(reserved, at, 1, NINE), reserved.may_have_room(NINE)) == (["n1"], True)
 
 
 def test_a_node_that_is_reserved_for_another_ask_changes_its_priority() -> None:
@@ -80,7 +82,7 @@ def test_a_node_that_is_reserved_for_another_ask_changes_its_priority() -> None:
     reserved = filled(one)
     assert found(reserved, at, 1) == ["n1"]
     one.reservations = node(1, at, 1).reservations
-    reserved.put(one, sort_key_of(0.0, one.node_id))
+    reserved.put(one, SortKey(0.0, one.node_id))
     assert (found(reserved, at, 1), found(reserved, at, 2)) == ([], ["n1"])
     reserved.remove(one)
     reserved.remove(one)

@@ -1,7 +1,6 @@
 """Node sort policies, sort keys, and the node order that an application uses."""
 
 import math
-from collections.abc import Mapping
 
 import pytest
 from hypothesis import example, given
@@ -14,20 +13,21 @@ from yunishard.common.config.properties import PROPERTIES
 from yunishard.common.config.validation import load
 from yunishard.common.messages.kinds import Resources
 from yunishard.common.node_sort_policies import NODE_SORT_POLICIES, ScoreNode, score_bin_packing, score_fair
-from yunishard.partition_worker.engine.nodes.node_index import BEFORE_ALL, BEHIND_ALL, Node, sort_key_of
-from yunishard.partition_worker.engine.nodes.nodes import node_choice_of
+from yunishard.partition_worker.engine.amounts import Sum, amounts_of, name_types
+from yunishard.partition_worker.engine.nodes.node_index import BEFORE_ALL, BEHIND_ALL, Node, SortKey
+from yunishard.partition_worker.engine.nodes.nodes import node_choice_of, weigh
 
 EVENLY = {"vcore": 1.0, "memory": 1.0}
 
 
 def node(capacity: Resources, used: Resources) -> Node:
     one = Node("n1", 0, capacity, {})
-    one.resize_allocation(used)
+    one.resize_allocation(amounts_of(used))
     return one
 
 
 def scored(one: Node, score: ScoreNode, weights: dict[str, float]) -> float:
-    return score(one.available, one.capacity, weights)
+    return score(one.available_sum, one.capacity_sum, weigh(weights))
 
 
 def test_vector_18_types_without_a_weight_do_not_count() -> None:
@@ -69,14 +69,14 @@ IDS = st.text(max_size=4)
 @example(1.0, "n1", 1.0, "n10")
 @example(0.5, "\uffff", 0.5, "\U0001f600")
 def test_places_sort_as_score_and_id_do(score: float, node_id: str, other: float, other_id: str) -> None:
-    place, another = sort_key_of(score, node_id), sort_key_of(other, other_id)
+    place, another = SortKey(score, node_id), SortKey(other, other_id)
     assert (place < another) == ((score, node_id) < (other, other_id))
     assert (place == another) == ((score, node_id) == (other, other_id))
 
 
 @given(SCORES, IDS)
 def test_all_places_are_between_the_ends(score: float, node_id: str) -> None:
-    assert BEFORE_ALL < sort_key_of(score, node_id) < BEHIND_ALL
+    assert BEFORE_ALL < SortKey(score, node_id) < BEHIND_ALL
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,8 @@ def test_a_queue_that_is_configured_anew_counts_at_once() -> None:
 
 
 def test_a_policy_is_one_function_and_one_line_of_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    def score_small_first(available: Resources, capacity: Resources, weights: Mapping[str, float]) -> float:
-        return float(capacity.get("memory", 0))
+    def score_small_first(available: Sum, capacity: Sum, weights: list[tuple[int, float]]) -> float:
+        return float(name_types(capacity).get("memory", 0))
 
     monkeypatch.setitem(NODE_SORT_POLICIES, "small", score_small_first)
     text = "partitions: [{name: default, nodesortpolicy: {type: small}, queues: [{name: root}]}]"

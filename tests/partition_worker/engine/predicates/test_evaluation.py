@@ -4,12 +4,13 @@ import pytest
 
 from tests.partition_worker.engine.predicates.plugins import Broken, Rack, Silent, Unhashable
 from yunishard.partition_worker.engine.allocation import AskShape, Constraint
+from yunishard.partition_worker.engine.amounts import amounts_of
 from yunishard.partition_worker.engine.attempt_log import WAITING
 from yunishard.partition_worker.engine.nodes.node_index import Node
 from yunishard.partition_worker.engine.predicates.evaluation import REASON_LENGTH_MAX, Predicates
 from yunishard.partition_worker.engine.predicates.predicate import Predicate
 
-SHAPE = (("memory", 1),)
+ONE = amounts_of({"memory": 1})
 
 
 def a_node(name: str = "n1", rank: int = 0, **attributes: str) -> Node:
@@ -17,7 +18,7 @@ def a_node(name: str = "n1", rank: int = 0, **attributes: str) -> Node:
 
 
 def need(predicates: Predicates, key: str = "a1", **tags: str) -> AskShape:
-    return AskShape(SHAPE, constraint=predicates.read_constraint(tags, key))
+    return AskShape(ONE, constraint=predicates.read_constraint(tags, key))
 
 
 def test_an_ask_that_demands_nothing_has_no_constraint() -> None:
@@ -64,7 +65,7 @@ def test_a_guarded_node_refuses_asks_that_demand_nothing() -> None:
     for node, guarded in ((private, True), (tainted, True), (open_one, False)):
         node.guarded = not predicates.meets(predicates.no_demands, node)
         assert node.guarded == guarded
-        assert predicates.is_accepted(AskShape(SHAPE), node) == (not guarded)
+        assert predicates.is_accepted(AskShape(ONE), node) == (not guarded)
     assert predicates.is_accepted(need(predicates, rack="private"), private)
     assert not predicates.is_accepted(need(predicates, rack="private"), tainted)
 

@@ -9,6 +9,7 @@ from tests.trial import Trial
 from yunishard.common.messages import event_codes
 from yunishard.common.messages.kinds import Resources
 from yunishard.common.resources import Limit
+from yunishard.partition_worker.engine.amounts import amounts_of, sum_of
 from yunishard.partition_worker.engine.preemption.quota_enforcement import (
     NO_QUOTA_PREEMPTION,
     QuotaVictimChoice,
@@ -219,7 +220,7 @@ def using(queues: str, **used: Resources) -> Trial:
     """Queues and what is charged to their leaves, named without `root.` and with `_` for dots."""
     trial = Trial(queues)
     for name, amount in used.items():
-        trial.queue("root." + name.replace("_", ".")).add_to_total("allocated", amount)
+        trial.queue("root." + name.replace("_", ".")).add_allocated(amounts_of(amount))
     return trial
 
 
@@ -252,9 +253,9 @@ def test_of_several_guarantees_the_one_that_is_exceeded_most_counts() -> None:
 
 def test_what_was_asked_back_already_counts_as_gone() -> None:
     trial = using("root.a max=memory:10", a={"memory": 16})
-    trial.queue("root.a").add_to_total("preempting", {"memory": 4})
+    trial.queue("root.a").add_preempting(amounts_of({"memory": 4}))
     assert excess_to_claim(trial.queue("root.a")) == {"memory": 2}
-    trial.queue("root.a").add_to_total("preempting", {"memory": 2})
+    trial.queue("root.a").add_preempting(amounts_of({"memory": 2}))
     assert excess_to_claim(trial.queue("root.a")) == {}
 
 
@@ -317,7 +318,7 @@ def test_the_guarantee_of_a_queue_in_between_counts_when_a_rest_is_offered_again
 
 def test_victims_that_are_leaving_do_not_count_as_surplus() -> None:
     trial = using("root.p.a guaranteed=memory:10", p_a={"memory": 30})
-    trial.queue("root.p.a").add_to_total("preempting", {"memory": 15})
+    trial.queue("root.p.a").add_preempting(amounts_of({"memory": 15}))
     assert surplus_of(trial.queue("root.p.a")) == {"memory": 5}
 
 
@@ -428,7 +429,7 @@ Terms = tuple[Limit | None, float]
 def at(before: Terms, after: Terms, used: int, was: float = NO_QUOTA_PREEMPTION) -> float:
     queue = Trial("root.a").queue("root.a")
     queue.maximum, queue.policies = after[0], replace(queue.policies, quota_preemption_delay_s=after[1])
-    queue.allocated, queue.quota_preemption_at = {"memory": used}, was
+    queue.allocated_sum, queue.quota_preemption_at = sum_of({"memory": used}), was
     return quota_preemption_time(queue, *before, NOW)
 
 
@@ -487,16 +488,16 @@ def test_what_grows_unchecked_sets_the_time_of_each_level_that_exceeds_its_maxim
     queues = "root.p max=memory:9 quota.preemption.delay=5s; root.p.a max=memory:3; root.p.b max=memory:3"
     trial = Trial(queues).takes(nodes("n1 memory=100"))
     parent, a, root = trial.queue("root.p"), trial.queue("root.p.a"), trial.queue("root")
-    a.add_to_total("allocated", {"memory": 3})
+    a.add_allocated(amounts_of({"memory": 3}))
     assert not start_quota_timers(a, NOW)
-    a.add_to_total("allocated", {"memory": 3})
+    a.add_allocated(amounts_of({"memory": 3}))
     assert start_quota_timers(a, NOW)
     assert (a.quota_preemption_at, parent.quota_preemption_at, root.quota_preemption_at) == (
         NOW + 5,
         NO_QUOTA_PREEMPTION,
         NO_QUOTA_PREEMPTION,
     )
-    a.add_to_total("allocated", {"memory": 4})
+    a.add_allocated(amounts_of({"memory": 4}))
     assert start_quota_timers(a, NOW + 1)
     assert (a.quota_preemption_at, parent.quota_preemption_at) == (NOW + 5, NOW + 6)
     assert not start_quota_timers(a, NOW + 2)
@@ -506,5 +507,5 @@ def test_what_grows_sets_no_time_without_a_delay_or_a_maximum() -> None:
     delay = "quota.preemption.delay=5s"
     trial = Trial(f"root.a max=memory:1; root.b {delay}")
     for path in ("root.a", "root.b"):
-        trial.queue(path).add_to_total("allocated", {"memory": 2})
+        trial.queue(path).add_allocated(amounts_of({"memory": 2}))
         assert not start_quota_timers(trial.queue(path), NOW)

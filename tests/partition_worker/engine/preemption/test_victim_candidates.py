@@ -7,7 +7,7 @@ from tests.partition_worker.engine.preemption.clusters import cluster, remaining
 from tests.trial import Trial
 from yunishard.common.messages.kinds import Resources
 from yunishard.partition_worker.engine import ledger
-from yunishard.partition_worker.engine.allocation import amounts_of
+from yunishard.partition_worker.engine.amounts import amounts_of, sum_of
 from yunishard.partition_worker.engine.preemption.victim_candidates import (
     Giver,
     Guarantees,
@@ -221,7 +221,7 @@ def tree() -> Trial:
     trial = Trial(QUEUES)
     trial.queue("root").guaranteed = {"a": 10}
     for path, amount in (("root", 10), ("root.p", 10), ("root.p.y", 5)):
-        trial.queue(path).allocated = {"a": amount}
+        trial.queue(path).allocated_sum = sum_of({"a": amount})
     return trial
 
 
@@ -268,7 +268,7 @@ def test_without_any_guarantee_nothing_is_said() -> None:
 
 def test_what_is_asked_back_counts_as_gone() -> None:
     trial = Trial("root.a guaranteed=a:5; root.b")
-    trial.queue("root.a").allocated, trial.queue("root.a").preempting = {"a": 7}, {"a": 3}
+    trial.queue("root.a").allocated_sum, trial.queue("root.a").preempting = sum_of({"a": 7}), {"a": 3}
     assert left(trial, "root.b")["root.a"] == {"a": 1}
 
 
@@ -280,7 +280,7 @@ def giver_and_taker(trial: Trial, giver: str, taker: str, *wanted: str) -> tuple
 
 def test_what_moves_counts_at_every_level_and_can_be_taken_back() -> None:
     trial = Trial("root.p guaranteed=a:5; root.p.x; root.q guaranteed=a:2,b:1; root.q.y")
-    trial.queue("root.p").allocated = {"a": 6}
+    trial.queue("root.p").allocated_sum = sum_of({"a": 6})
     giver, share, taker = giver_and_taker(trial, "root.p.x", "root.q.y", "a", "c")
     amounts = amounts_of({"a": 2, "c": 1})
     assert giver.has_surplus
@@ -297,7 +297,7 @@ def test_what_moves_counts_at_every_level_and_can_be_taken_back() -> None:
 
 def test_what_moves_below_a_level_changes_nothing_there() -> None:
     trial = Trial("root.p guaranteed=a:5; root.p.x guaranteed=a:1; root.p.y")
-    trial.queue("root.p").allocated, trial.queue("root.p.x").allocated = {"a": 5}, {"a": 4}
+    trial.queue("root.p").allocated_sum, trial.queue("root.p.x").allocated_sum = sum_of({"a": 5}), sum_of({"a": 4})
     giver, share, taker = giver_and_taker(trial, "root.p.x", "root.p.y", "a")
     amounts = amounts_of({"a": 3})
     assert giver.may_enter(amounts)  # what leaves makes room for it
@@ -312,7 +312,7 @@ def test_what_moves_below_a_level_changes_nothing_there() -> None:
 
 def test_what_leaves_makes_no_room_where_there_is_too_much_anyhow() -> None:
     trial = Trial("root.p guaranteed=a:5; root.p.x; root.p.y")
-    trial.queue("root.p").allocated = {"a": 6}
+    trial.queue("root.p").allocated_sum = sum_of({"a": 6})
     giver, _, _ = giver_and_taker(trial, "root.p.x", "root.p.y", "a")
     assert giver.may_leave()
     assert not giver.may_enter(amounts_of({"a": 3}))
@@ -320,7 +320,7 @@ def test_what_leaves_makes_no_room_where_there_is_too_much_anyhow() -> None:
 
 def test_too_much_of_a_type_that_is_not_wanted_does_not_let_anything_go() -> None:
     trial = Trial("root.x guaranteed=a:1,b:1; root.y")
-    trial.queue("root.x").allocated = {"b": 2}
+    trial.queue("root.x").allocated_sum = sum_of({"b": 2})
     assert not giver_and_taker(trial, "root.x", "root.y", "a")[0].has_surplus
     assert giver_and_taker(trial, "root.x", "root.y", "a", "b")[0].has_surplus
 
@@ -335,7 +335,7 @@ def test_an_amount_that_nobody_guarantees_matters_to_nobody() -> None:
 
 def test_what_a_queue_has_used_of_its_own_guarantee_no_victim_gives_back() -> None:
     trial = Trial("root.p guaranteed=a:1; root.p.x guaranteed=a:5; root.p.y")
-    trial.queue("root.p.x").allocated = {"a": 3}
+    trial.queue("root.p.x").allocated_sum = sum_of({"a": 3})
     assert Guarantees(trial.queue("root.p.x")).may_cover({"a": 2, "b": 9})
     assert not Guarantees(trial.queue("root.p.x")).may_cover({"a": 3})
     assert Guarantees(trial.queue("root.p.y")).may_cover({"a": 9})  # others below its parent may

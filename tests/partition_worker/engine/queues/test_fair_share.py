@@ -8,6 +8,7 @@ from tests.builders import nodes
 from tests.properties.plain_scheduler import compared, shares
 from tests.trial import Trial
 from yunishard.common.messages.kinds import Resources
+from yunishard.partition_worker.engine.amounts import limit_list, sum_of
 from yunishard.partition_worker.engine.queues.fair_share import (
     descending_shares,
     queue_key,
@@ -21,10 +22,16 @@ SMALL: list[Resources] = [
 ]
 
 
+def share_of(used: Resources, guaranteed: Resources | None, fair_maximum: Resources) -> float:
+    queue = Trial("root.a").queue("root.a")
+    queue.guaranteed, queue.fair_maximum = guaranteed, fair_maximum
+    return share(sum_of(used), queue.entitlements)
+
+
 def test_vector_19_the_share_is_that_of_the_dominant_type() -> None:
-    fair_maximum = {"mem": 1000, "cpu": 8}
-    assert share({"mem": 50, "cpu": 2}, {"mem": 100}, fair_maximum) == 0.5
-    assert share({"mem": 50, "cpu": 2}, {"mem": 0}, fair_maximum) == 1.0
+    used = {"mem": 50, "cpu": 2}
+    assert share_of(used, {"mem": 100}, {"mem": 1000, "cpu": 8}) == 0.5
+    assert share_of(used, {"mem": 0}, {"mem": 1000, "cpu": 8}) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -41,7 +48,7 @@ def test_vector_19_the_share_is_that_of_the_dominant_type() -> None:
     ],
 )
 def test_shares(allocated: Resources, guaranteed: Resources | None, fair_maximum: Resources, expected: float) -> None:
-    assert share(allocated, guaranteed, fair_maximum) == expected
+    assert share_of(allocated, guaranteed, fair_maximum) == expected
 
 
 def test_each_maximum_on_the_way_overrides_the_size_of_the_cluster() -> None:
@@ -64,7 +71,7 @@ def test_priority_comes_before_share_unless_the_parent_turns_it_off() -> None:
         a, b = trial.queue("root.a"), trial.queue("root.b")
         a.priorities.exchange(None, 1)
         b.priorities.exchange(None, 2)
-        b.allocated = {"memory": 5}
+        b.allocated_sum = sum_of({"memory": 5})
         assert min((a, b), key=queue_key).path == first
 
 
@@ -72,7 +79,7 @@ def test_of_equal_queues_the_one_that_waits_for_more_goes_first() -> None:
     trial = Trial("root.a; root.b")
     a, b = trial.queue("root.a"), trial.queue("root.b")
     for mine, other in itertools.product(SMALL, repeat=2):
-        a.pending, b.pending = mine, other
+        a.pending_sum, b.pending_sum = sum_of(mine), sum_of(other)
         differences = [mine.get(kind, 0) - other.get(kind, 0) for kind in ("memory", "gpu")]
         if any(differences) and min(differences) >= 0:
             assert queue_key(a) < queue_key(b), (mine, other)
@@ -82,9 +89,11 @@ def test_shares_of_applications_compare_from_the_largest_down() -> None:
     for total in ({}, {"memory": 4}, {"memory": 0, "gpu": 2}):
         for left, right in itertools.product(SMALL, repeat=2):
             expected = compared(shares(left, total), shares(right, total))
-            mine, other = descending_shares(left, total), descending_shares(right, total)
+            guarantees = limit_list(total)
+            mine = descending_shares(sum_of(left), guarantees)
+            other = descending_shares(sum_of(right), guarantees)
             assert (mine > other) - (mine < other) == expected, (left, right, total)
 
 
 def test_without_a_guarantee_applications_compare_by_plain_amounts() -> None:
-    assert descending_shares({"memory": 3, "gpu": 0, "vcore": 7}, None) == (7.0, 3.0)
+    assert descending_shares(sum_of({"memory": 3, "gpu": 0, "vcore": 7}), []) == (7.0, 3.0)

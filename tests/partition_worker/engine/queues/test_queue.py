@@ -4,7 +4,7 @@ import pytest
 
 from tests.builders import apps, asks, gone, nodes, released
 from tests.trial import Trial
-from yunishard.partition_worker.engine.allocation import amounts_of
+from yunishard.partition_worker.engine.amounts import amounts_of
 from yunishard.partition_worker.engine.queues.queue import (
     NOTHING_PENDING,
     Policies,
@@ -371,7 +371,7 @@ def test_without_any_maximum_there_is_no_limit() -> None:
 def test_every_level_counts_and_the_tightest_decides() -> None:
     trial = Trial("root.p max=memory:10,gpu:1; root.p.a max=memory:8; root.p.b").takes(nodes("n1 memory=100 gpu=4"))
     a, b = trial.queue("root.p.a"), trial.queue("root.p.b")
-    b.add_to_total("allocated", {"memory": 5})
+    b.add_allocated(amounts_of({"memory": 5}))
     assert a.compute_headroom() == {"memory": 5, "gpu": 1}
     assert a.has_room(amounts_of({"memory": 5, "gpu": 1}))
     assert not a.has_room(amounts_of({"memory": 6}))
@@ -391,7 +391,7 @@ def test_a_type_that_the_cluster_lacks_has_no_room_in_the_root() -> None:
 
 def test_negative_room_is_no_room_but_nothing_always_fits() -> None:
     leaf = Trial("root.a max=memory:8,gpu:1").queue("root.a")
-    leaf.add_to_total("allocated", {"memory": 20})
+    leaf.add_allocated(amounts_of({"memory": 20}))
     assert leaf.compute_headroom() == {"memory": -12, "gpu": 1}
     assert not leaf.has_room(amounts_of({"memory": 1}))
     assert leaf.has_room(amounts_of({"memory": 0, "gpu": 1}))
@@ -401,10 +401,10 @@ def test_negative_room_is_no_room_but_nothing_always_fits() -> None:
 def test_a_queue_lacks_what_it_will_have_no_room_for_once_all_victims_have_left() -> None:
     trial = Trial("root.p max=memory:8,gpu:1; root.p.a max=memory:6").does(nodes("n1 memory=20 gpu=9"))
     leaf, parent = trial.queue("root.p.a"), trial.queue("root.p")
-    leaf.add_to_total("allocated", {"memory": 5})
+    leaf.add_allocated(amounts_of({"memory": 5}))
     asked = amounts_of({"memory": 4, "gpu": 2, "vcore": 0})
     assert leaf.find_lacks(asked) == [(leaf, {"memory": 3}), (parent, {"memory": 1, "gpu": 1})]
-    leaf.add_to_total("preempting", {"memory": 3})
+    leaf.add_preempting(amounts_of({"memory": 3}))
     assert leaf.find_lacks(asked) == [(parent, {"gpu": 1})]
     leaf.add_kept({"memory": 2})
     assert leaf.find_lacks(asked) == [(leaf, {"memory": 2}), (parent, {"gpu": 1})]
@@ -414,21 +414,21 @@ def test_a_queue_lacks_what_it_will_have_no_room_for_once_all_victims_have_left(
 def test_charges_and_expectations_go_up_to_the_root_and_come_back() -> None:
     trial = Trial("root.p.a; root.b")
     leaf, parent, root, other = (trial.queue(path) for path in ("root.p.a", "root.p", "root", "root.b"))
-    leaf.add_to_total("allocated", {"memory": 3})
-    leaf.add_to_total("pending", {"memory": 2})
+    leaf.add_allocated(amounts_of({"memory": 3}))
+    leaf.add_pending(amounts_of({"memory": 2}))
     assert [queue.allocated for queue in (leaf, parent, root)] == [{"memory": 3}] * 3
     assert [queue.pending for queue in (leaf, parent, root)] == [{"memory": 2}] * 3
     assert (other.allocated, other.pending) == ({}, {})
-    leaf.subtract_from_total("allocated", {"memory": 3})
-    leaf.subtract_from_total("pending", {"memory": 2})
-    assert [queue.allocated for queue in (leaf, parent, root)] == [{"memory": 0}] * 3
-    assert [queue.pending for queue in (leaf, parent, root)] == [{"memory": 0}] * 3
+    leaf.subtract_allocated(amounts_of({"memory": 3}))
+    leaf.subtract_pending(amounts_of({"memory": 2}))
+    assert [queue.allocated for queue in (leaf, parent, root)] == [{}] * 3
+    assert [queue.pending for queue in (leaf, parent, root)] == [{}] * 3
 
 
 def test_taking_back_more_than_was_charged_is_a_defect() -> None:
     leaf = Trial("root.a").queue("root.a")
-    leaf.add_to_total("allocated", {"memory": 3})
+    leaf.add_allocated(amounts_of({"memory": 3}))
     with pytest.raises(AssertionError, match=r"root\.a"):
-        leaf.subtract_from_total("allocated", {"memory": 4})
+        leaf.subtract_allocated(amounts_of({"memory": 4}))
     with pytest.raises(AssertionError, match=r"root\.a"):
-        leaf.subtract_from_total("pending", {"memory": 1})
+        leaf.subtract_pending(amounts_of({"memory": 1}))
