@@ -66,6 +66,11 @@ def parse_acl(text: str) -> Acl:
     )
 
 
+def may_be_parsed(text: str) -> bool:
+    """Whether `parse_acl` accepts the text."""
+    return text.count(" ") < _FIELDS_MAX
+
+
 def find_ignored_entries(text: str) -> tuple[str, ...]:
     """Return the entries that `parse_acl` ignores, in their order, each once, without empty ones. Raises AclError."""
     if parse_acl(text).everybody:

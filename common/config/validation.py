@@ -11,7 +11,13 @@ from msgspec.structs import replace
 
 from yunishard.common import resources
 from yunishard.common.config import model
-from yunishard.common.config.acl import AclError, describe_multiple_spaces, has_too_many_fields, parse_acl
+from yunishard.common.config.acl import (
+    AclError,
+    describe_multiple_spaces,
+    has_too_many_fields,
+    may_be_parsed,
+    parse_acl,
+)
 from yunishard.common.config.limits import check_size
 from yunishard.common.config.parse import parse_with_lines
 from yunishard.common.config.placement_rules import check_rule_paths, check_rules
@@ -82,6 +88,8 @@ def find_build_problems(partition: model.PartitionConfig, *, path: str = "", lin
     if root.queue.name != ROOT:
         message = "partition cannot be created without root queue"
         report.add("load", f"{root.path}.name", message, hint=f"'{root.queue.name}' must be written {ROOT}")
+    if not _is_doubtful(root.queue):  # a worker with 10,000 queues makes no decisions while it checks them
+        return report.problems
     for place in root.walk():
         for acl_path, acl in place.acls:
             try:
@@ -93,6 +101,13 @@ def find_build_problems(partition: model.PartitionConfig, *, path: str = "", lin
             for key, texts in (("max", template.resources.max), ("guaranteed", template.resources.guaranteed)):
                 _read_amounts(texts, f"{place.path}.childtemplate.resources.{key}", report, kind="load")
     return report.problems
+
+
+def _is_doubtful(queue: model.QueueConfig) -> bool:
+    """Whether a queue, or one below it, has an ACL or a template that may not be read."""
+    if not (may_be_parsed(queue.admin_acl) and may_be_parsed(queue.submit_acl)):
+        return True
+    return not queue.child_template.is_empty or any(map(_is_doubtful, queue.queues))
 
 
 def find_name_problems(configuration: model.Configuration, lines: Lines = NO_LINES) -> list[Problem]:

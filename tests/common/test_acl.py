@@ -14,6 +14,7 @@ from yunishard.common.config.acl import (
     AclError,
     find_ignored_entries,
     has_too_many_fields,
+    may_be_parsed,
     parse_acl,
 )
 from yunishard.common.config.model import QueueConfig
@@ -69,6 +70,13 @@ def test_a_second_blank_is_an_error_that_shows_the_text(text: str) -> None:
     with pytest.raises(AclError) as error:
         parse_acl(text)
     assert str(error.value) == f"multiple spaces found in ACL: '{text}'"
+    assert not may_be_parsed(text)
+
+
+@pytest.mark.parametrize("text", ["", "*", " ", "a ", " b", "a,c b"])
+def test_a_text_with_at_most_one_blank_may_be_parsed(text: str) -> None:
+    assert may_be_parsed(text)
+    parse_acl(text)
 
 
 def test_a_user_is_allowed_by_name_or_by_one_group_and_case_matters() -> None:
