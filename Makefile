@@ -93,7 +93,7 @@ fuzz: setup ## send a million corrupted messages to every port: FRAMES= SEED= RE
 bench: setup ## run the benchmarks: NAMES= JSON= and, to compare with the reference, ORACLE_DIR= or ORACLE=
 	$(BIN)/python -m benchmarks $(NAMES) $(if $(JSON),--json "$(JSON)") $(REFERENCE)
 
-bench-check: setup ## fail if a figure is a fifth above the committed one (a minute or two)
+bench-check: setup ## fail if a figure is a fifth above the committed one (about five minutes)
 	$(BIN)/python -m benchmarks --check $(NAMES)
 
 bench-must: setup ## check the ratios to the reference: ORACLE_DIR= (needs Go) or ORACLE=

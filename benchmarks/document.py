@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks import charts, must, store
+from benchmarks import charts, longest_turn, must, store
 from benchmarks.growth import points
 from benchmarks.processor_time import CORES, MORE, PARTITIONS, ROLES
 from benchmarks.results import COMMITTED, Figure, Results, read
@@ -53,6 +53,7 @@ WISHES: Final = (
     Wish("a decision to preempt, 2,000 candidates on 500 nodes", "preemption/decision", 5, " ms"),
     Wish("10,000 queues reloaded: decisions stall at the worker for", "reload/every maximum/longest", 100, " ms"),
     Wish("the same from end to end: an ask waits for", "reload/end to end/longest wait", 100, " ms"),
+    *(Wish(f"the longest turn: {name}", f"longest-turn/{name}", 50, " ms") for name in longest_turn.SCENARIOS),
     Wish("a tree of 2,000 queues, at the worker", "queue-tree/after changes", 30, " ms"),
     Wish(
         "10,000 queues: validation, and the slowest change in the engine",
