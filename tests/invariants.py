@@ -191,13 +191,19 @@ def _check_reported_asks(state: PartitionState) -> Iterator[str]:
         return
     outstanding, changed = state.outstanding, state.readiness.changed_asks
     alive = {one.rank: one for one in state.applications.values()}
-    for rank in {**outstanding._counted, **outstanding._unreported, **alive}.keys() - changed.keys():
+    for rank in (
+        {**outstanding._counted, **outstanding._unreported, **alive}.keys() - changed.keys() - state.usage.opened.keys()
+    ):
         one = alive.get(rank)
         counted, is_unreported = (
             (None, False) if one is None else (count_reported(state, one), one.asks.told < len(one.requests))
         )
         if outstanding._counted.get(rank) != counted or (rank in outstanding._unreported) != is_unreported:
-            yield f"the reported asks of application {rank} are counted as {outstanding._counted.get(rank)}"
+            is_listed = rank in outstanding._unreported
+            yield (
+                f"the reported asks of application {rank} are {counted}, unreported: {is_unreported}; counted are "
+                f"{outstanding._counted.get(rank)}, unreported: {is_listed}"
+            )
 
 
 def _check_account(state: PartitionState, application: Application) -> Iterator[str]:

@@ -81,8 +81,8 @@ LOST: Final = frozenset(
         *("PendingAsks.highest_rank", "Tree.next_rank", "NodeIndex._keys"),
         # timers that are started again
         *("Partition.cleanup_at", "Partition.quota_check_at", "Partition.outstanding"),
-        # users that use nothing
-        "Usage.idle",
+        # users that use nothing, and accounts that a report of outstanding asks has not counted
+        *("Usage.idle", "Usage.opened"),
         # a report that is not complete: the RM reports again
         "Partition.report",
         # it follows from the configuration

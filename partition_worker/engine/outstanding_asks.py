@@ -79,7 +79,10 @@ class OutstandingAsks:
 
     def report(self, state: PartitionState) -> None:
         """Report outstanding asks to the RM."""
-        readiness = state.readiness
+        readiness, opened = state.readiness, state.usage.opened
+        for application in opened.values():
+            readiness.note_changed_asks(application)
+        opened.clear()
         for application in list(islice(readiness.changed_asks.values(), CHANGED_MAX)):
             del readiness.changed_asks[application.rank]
             application.has_changed_asks = False

@@ -121,11 +121,16 @@ class Readiness:
         if self.cut:
             self.cut.pop(application.rank, None)
         if not application.has_changed_asks:
-            self._note_changed_asks(application)
+            self.note_changed_asks(application)
         if not application.is_touched:
             application.is_touched = True
             self.touched_applications.append(application)
             self.touch(application.queue)
+
+    def note_changed_asks(self, application: Application) -> None:
+        """Let the next report of outstanding asks count those of an application again."""
+        application.has_changed_asks = True
+        self.changed_asks[application.rank] = application
 
     def retry_parked(self) -> None:
         """Begin a retry round: something was freed, so parked applications may be worth another attempt."""
@@ -209,7 +214,7 @@ class Readiness:
         self.changed_asks.pop(application.rank, None)
         application.has_changed_asks = False
         if application.rank in self.reported_asks:
-            self._note_changed_asks(application)
+            self.note_changed_asks(application)
         for other in self.turns.remove(application):
             self.touch_application(other)
         self._unpark(application)
@@ -302,10 +307,6 @@ class Readiness:
         count = self._count_updates(marked)
         return marked if marked - count <= UPDATES_MIN else count
 
-    def _note_changed_asks(self, application: Application) -> None:
-        application.has_changed_asks = True
-        self.changed_asks[application.rank] = application
-
     def _refresh_reset_leaves(self) -> bool:
         for leaf, names in tuple(self.reset_leaves.values()):
             while names:
@@ -315,7 +316,7 @@ class Readiness:
                 for name in names[-count:]:
                     if name in leaf.applications:
                         application = self._applications[name]
-                        self._note_changed_asks(application)
+                        self.note_changed_asks(application)
                         self._update_application(application)
                 del names[-count:]
             del self.reset_leaves[leaf.rank]

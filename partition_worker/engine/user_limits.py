@@ -388,6 +388,10 @@ class Usage:
         """By the rank of the application."""
         self.idle: OrderedDict[str, None] = OrderedDict()
         """Users that use nothing, longest first."""
+        self.opened: dict[int, Application] = {}
+        """Applications with asks that were reported as outstanding before they had an account, after a recovery or a
+        move; by rank. The next report counts them for their user and group.
+        """
         self.reconfigure(config)
 
     @property
@@ -411,6 +415,8 @@ class Usage:
             self.idle.pop(name, None)
             self._join_group(account)
             account.update_limits()
+            if application.asks.told:
+                self.opened[application.rank] = application
         return account
 
     def preview(self, application: Application) -> UsageAccount:

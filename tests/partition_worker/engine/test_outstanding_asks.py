@@ -6,6 +6,7 @@ import pytest
 
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial
+from yunishard.common.messages.query_messages import Actor
 from yunishard.common.messages.rm_messages import SCHEDULING_FAILED, UpdateContainerSchedulingState
 from yunishard.common.messages.wire import NEVER
 from yunishard.partition_worker.engine import outstanding_asks
@@ -260,3 +261,13 @@ def test_many_changed_applications_are_counted_in_several_turns_before_anything_
     assert left[-1] <= 2 < left[0]
     assert all(before - after == 2 for before, after in pairwise(left))
     assert one.scale_ups() == [f"m{number}" for number in range(5)]
+
+
+def test_reported_asks_of_an_application_that_was_moved_count_for_its_user_again() -> None:
+    one = trial("root.a; root.b limit.user.bob=memory:8").does(asks("app-1 a1 memory=8")).waits(1)
+    assert one.scale_ups() == ["a1"]
+    partition = one.partition
+    partition.move("app-1", "root.b", Actor("admin", scheduler_admin=True), one.now)
+    partition.outstanding.report(partition)  # before an attempt opens its account in the other queue
+    one.does(apps("app-3 root.b"), asks("app-3 b1 memory=4")).waits(2)
+    assert one.scale_ups() == []
