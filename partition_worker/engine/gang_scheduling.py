@@ -106,7 +106,7 @@ def _decide_in_place(
             small.append(placeholder)
             continue
         large = large or placeholder
-        if placeholder.node_id in tried:
+        if placeholder.node_id in tried:  # the node would answer the same again
             continue
         tried[placeholder.node_id] = None
         node = state.nodes.get(placeholder.node_id)
@@ -233,7 +233,7 @@ def _give_up(state: PartitionState, application: Application) -> None:
     """
     hard = application.gang_style == "Hard"
     lifecycle.fire(state, application, AppEvent.FAIL if hard else AppEvent.RESUME, TIMEOUT_CAUSE)
-    if hard:
+    if hard:  # before the asks are listed: those of the swaps are among them then
         for ask in tuple(application.swapping.values()):
             ledger.undo_swap(state, application, ask)
     asks = tuple(application.requests.values())

@@ -193,5 +193,5 @@ def drop_account(state: PartitionState, application: Application) -> None:
     account = state.usage.find(application)
     if account is not None:
         state.changes.applications[application.rank] = application
-        state.readiness.reopen_limits(account)
+        state.readiness.reopen_limits(account)  # first: it finds what waits by the usages, which may be dropped now
         state.usage.remove(application)

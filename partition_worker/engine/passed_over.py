@@ -64,7 +64,7 @@ def _find_due(state: PartitionState, application: Application, ask: Allocation) 
             break
         if _is_room_taken(application.queue, group.shape, application.queue) and _is_due(state, application, group):
             yield (*place, *place_of(group.head)), application, group
-    for parked in state.readiness.unschedulable.values():
+    for parked in state.readiness.unschedulable.values():  # leaves that come later deserve it less, with all they have
         if parked.leaf.find_stopped() is None and (*path_key(parked.leaf), inf) <= place:
             for bucket in parked.buckets.values():
                 if _is_room_taken(parked.leaf, bucket.key.shape, application.queue):
@@ -83,12 +83,13 @@ def _find_due_in(state: PartitionState, bucket: WaitBucket) -> Iterator[_Found]:
             yield (*_place_of(other), *place_of(first.head)), other, first
             break
     for inner in bucket.inner.values():
-        if inner.closed_by is None:
+        if inner.closed_by is None:  # otherwise its user or group has no room, for which no other ask is to blame
             yield from _find_due_in(state, inner)
 
 
 def _place_of(application: Application) -> Key:
     """Return the place of an application in the order of queue traversal."""
+    # The infinite part puts the applications of a queue behind those below it, as in `SwapCandidates.offer`.
     return (*path_key(application.queue), inf, *application_key(application), application.rank)
 
 

@@ -118,7 +118,7 @@ class Readiness:
 
     def touch_application(self, application: Application) -> None:
         """Mark that the sort key or the asks of this application may have changed."""
-        if self.cut:
+        if self.cut:  # its asks may be others now, so its attempt starts again
             self.cut.pop(application.rank, None)
         if not application.has_changed_asks:
             self.note_changed_asks(application)
@@ -133,7 +133,9 @@ class Readiness:
         self.changed_asks[application.rank] = application
 
     def retry_parked(self) -> None:
-        """Begin a retry round: something was freed, so parked applications may be worth another attempt."""
+        """Begin a retry round: something was freed, so parked applications may be worth another attempt. It only
+        counts, as one update may have thousands of releases; what is parked is checked when a decision is made next.
+        """
         self.retry_round += 1
 
     def note_less_room(self, node: Node, taken: Amounts) -> None:
@@ -157,6 +159,7 @@ class Readiness:
     def reopen_limits(self, account: UsageAccount) -> None:
         """Retry applications that wait for the user or group of this account: it uses less, or counts no longer."""
         opened = [bucket for level in account.charged for bucket in self.closed.reopen(level)]
+        # Parked queues do not count what waits for a search, so a retry round does not find it: the leaf is marked.
         for bucket in opened:
             if bucket.key in self.unschedulable[bucket.leaf.rank].due:
                 self.touch(bucket.leaf)
@@ -189,7 +192,7 @@ class Readiness:
         `refresh` does that, as there may be very many.
         """
         for one in self.ready.pop(leaf.rank, ()):
-            one.is_sorted = False
+            one.is_sorted = False  # the collection goes as a whole, instead of one search for each of thousands
         parked = self.unschedulable.pop(leaf.rank, None)
         if parked is not None:
             parked.clear()
@@ -339,6 +342,7 @@ class Readiness:
     def next_application(self, leaf: Queue) -> Application | None:
         """Return the most deserving application of a leaf of which an ask may be placed."""
         parked = self.unschedulable.get(leaf.rank)
+        # Also if others are ready: a parked one may deserve it more, and takes its place among them.
         if parked is not None and parked.checked_round != self.retry_round and not parked.is_trying:
             self._bring_back(parked)
         ready = self.ready.get(leaf.rank)
@@ -425,6 +429,7 @@ class Readiness:
         """Whether something that waits in or below a queue may be placed."""
         if queue.children:
             waits = self.parked_queues.waits.get(queue.rank, ())
+            # Victims on its required node also make room in the queues of an ask, so its queues may be full.
             return any(
                 (shape.required_node or queue.has_room(shape.amounts))
                 and (to_count or self._has_node(shape, may) or self._nodes.reserved.may_have_room(shape.amounts))
@@ -443,6 +448,7 @@ class Readiness:
         full = leaf.find_queue_without_opening() if bucket.key.starts else None
         if full is None:
             return True
+        # The leaf may not be among the parked queues, which retry rounds check: `reopen_starts` has to mark it.
         self._waiting_to_start.setdefault(full.rank, {})[leaf.rank] = leaf
         return False
 
@@ -552,6 +558,7 @@ class StateAwareTurns:
         else:
             turns.starting.pop(rank, None)
         if application.state is AppState.ACCEPTED and application.requests:
+            # One that has something already stays first, or another one could start beside a gang that is half placed.
             turns.accepted.put(application, (application.application_id not in leaf.allocating, *key))
         else:
             turns.accepted.drop(application)

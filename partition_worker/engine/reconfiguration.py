@@ -55,8 +55,8 @@ def apply(state: PartitionState, config: PartitionConfig, plan: QueueChangePlan)
             state.readiness.reset_leaf(queue)
     state.readiness.reopen_queues()
     state.reservation_index.has_new_limits = True
-    state.nodes.reserved.forget_order()
-    state.swap_candidates.reorder()
+    state.nodes.reserved.forget_order()  # it depends on the priority offsets and fences of queues
+    state.swap_candidates.reorder()  # by the new policies and shares
     if any(queue.quota_preemption_at for queue in state.tree):
         state.schedule_quota_check()
     if state.tree.has_temporary():

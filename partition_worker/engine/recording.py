@@ -38,13 +38,15 @@ def list_everything(state: PartitionState) -> Iterator[Record]:
     changes.allocations, changes.foreign = dict.fromkeys(state.allocations), dict.fromkeys(state.foreign)
     changes.reservations = {reservation.ask.key: None for reservation in state.reservation_index.by_rank.values()}
     changes.rejections, changes.submissions = dict.fromkeys(state.rejections), dict.fromkeys(pending.submissions)
-    changes.preemptions = list(reversed(state.preemptions.entries))
+    changes.preemptions = list(reversed(state.preemptions.entries))  # the oldest first, in the order of their steps
     changes.cooldowns = dict.fromkeys(state.preemptions.cooldowns.wins)
     changes.held_updates = dict.fromkeys(pending.updates)
     return _build_records(state, changes)
 
 
 def _build_records(state: PartitionState, changes: Changes) -> Iterator[Record]:
+    # A mark names the object, and the record has what it is now: one is enough, however often a step changed it, and an
+    # object that is gone and came back under its name is a change.
     for key in changes.allocations:
         one = state.allocations.get(key)
         yield _remove(records.AllocationRecord, key) if one is None else _allocation(one)
@@ -124,7 +126,7 @@ def _allocation(one: Allocation) -> Record:
         preempted=one.preempted,
         preempted_at=one.preempted_at,
         is_overdue=one.is_overdue,
-        replaces="" if partner is None or one.placeholder else partner.key,
+        replaces="" if partner is None or one.placeholder else partner.key,  # of a swap, the ask has the link
         placeholder_used=one.placeholder_used,
         placeholder_created_ns=one.placeholder_created_ns,
         preemption_triggered=one.preemption_triggered,
@@ -151,7 +153,7 @@ def _reservation(state: PartitionState, key: str) -> Record:
 
 
 def _applications(state: PartitionState, changes: Changes) -> Iterator[Record]:
-    for rank, one in changes.applications.items():
+    for rank, one in changes.applications.items():  # by rank, as the id of one that has ended may be in use again
         if not state.has(one):
             yield _remove(records.ApplicationRecord, rank)
             yield _remove(records.StatusRecord, rank)
@@ -214,7 +216,7 @@ def _held_update(one: HeldUpdate | None, number: int) -> Record:
 
 
 def _queue(queue: Queue) -> Record:
-    is_configured = queue.managed and not queue.draining
+    is_configured = queue.managed and not queue.draining  # then the record of the partition has its settings
     return records.QueueRecord(
         path=queue.path,
         rank=queue.rank,

@@ -36,7 +36,9 @@ class ReservationIndex:
 
     def __init__(self) -> None:
         self.by_rank: dict[int, Reservation] = {}
-        """Every reservation, oldest first."""
+        """Every reservation, oldest first: ranks grow, and a restored partition inserts in their order. Their maximum
+        age is the same, so the first one reaches it first.
+        """
         self.keeping: Order[Reservation] = Order()
         """Those that keep room after a preemption, the oldest preemption first."""
         self.by_shape: dict[AskShape, _Groups] = {}
@@ -79,7 +81,7 @@ class ReservationIndex:
 
     def update(self, reservation: Reservation, shape: AskShape, keeps: Resources, keeps_since: float) -> None:
         """Set the ask shape of a reservation, and the room that its queues keep for it. Its age stays."""
-        self._unlink(reservation)
+        self._unlink(reservation)  # first, as these fields are the keys of its groups
         reservation.shape, reservation.keeps, reservation.keeps_since = shape, keeps, keeps_since
         self._link(reservation)
 
@@ -114,7 +116,7 @@ class ReservationIndex:
 
     def _link(self, reservation: Reservation) -> None:
         self.add_candidates((reservation,))
-        for queue in reservation.leaf.ancestry()[:-1]:
+        for queue in reservation.leaf.ancestry()[:-1]:  # not the root: a full cluster ends no reservation
             _add_to_group(self.below.setdefault(queue.rank, {}), reservation)
         if reservation.counts_toward_share:
             self.shares.setdefault(reservation.ask.application_id, {})[reservation.rank] = reservation
@@ -144,7 +146,7 @@ class ReservationIndex:
 
 
 def _group_key(reservation: Reservation) -> ReservationKey:
-    rank = reservation.rank if reservation.keeps else 0
+    rank = reservation.rank if reservation.keeps else 0  # with kept room of its own, what queues have left differs
     return reservation.leaf.rank, reservation.shape.amounts, rank, reservation.for_required_node
 
 

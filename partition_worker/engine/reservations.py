@@ -138,7 +138,7 @@ def end_useless(state: PartitionState) -> None:
     index = state.reservation_index
     if index.share_max != share_max(state):
         _apply_share(state)
-    if index.has_new_limits:
+    if index.has_new_limits:  # a maximum may be lower, without any growth that was counted
         index.grown = {queue.rank: queue for queue in state.tree if queue.rank in index.below}
     if index.grown or index.charged or index.has_new_limits:
         useless = _find_useless(state)
@@ -211,7 +211,7 @@ def update_for_resized_ask(state: PartitionState, reservation: Reservation) -> N
     if not fits(reservation.node.capacity, ask.resources):
         cancel(state, reservation)
         return
-    if reservation.keeps:
+    if reservation.keeps:  # the queues still count the old amounts
         reservation.leaf.subtract_kept(reservation.keeps)
         reservation.leaf.add_kept(ask.resources)
     keeps = ask.resources if reservation.keeps else {}

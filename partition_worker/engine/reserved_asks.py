@@ -31,6 +31,8 @@ def decide(state: PartitionState) -> Allocate | Preempt | None:
     if not (index.by_rank and index.is_check_due(retry_round)):
         return None
     found = list(_on_reserved_nodes(state))
+    # Other nodes get room only if something is freed, which begins a retry round. Reservations become candidates with
+    # each change of their nodes.
     if index.checked_round != retry_round:
         found += _on_other_nodes(state)
     if not found:
@@ -60,7 +62,7 @@ def _on_reserved_nodes(state: PartitionState) -> Iterator[_Found]:
             if decision is not None:
                 yield reservation, decision
                 break
-            if has_room:
+            if has_room:  # otherwise it stays a candidate, as room in its queues would not make it one again
                 unusable.append(reservation)
         for reservation in unusable:
             state.reservation_index.remove_candidate(reservation)
@@ -84,7 +86,7 @@ def _on_reserved_node(state: PartitionState, reservation: Reservation, *, has_ro
 def _on_other_nodes(state: PartitionState) -> Iterator[_Found]:
     """Yield, for each ask shape that fits another node, the decision for the first usable reservation of each group."""
     for shape, groups in state.reservation_index.by_shape.items():
-        first = next(iter(next(iter(groups.values()))))
+        first = next(iter(next(iter(groups.values()))))  # any of them: nodes accept all asks of a shape or none
         state.nodes.predicates.table.subject = first.ask.group
         try:
             if state.nodes.node_for(shape) is not None or state.nodes.reserved.may_have_room(shape.amounts):

@@ -115,6 +115,7 @@ class _Restoration:
 
     def _restore_queues(self) -> None:
         tree = self.partition.tree
+        # A queue is younger than the one above it, so that exists when a draining or dynamic one is added.
         for record in sorted(self.image.of(durable_records.QueueRecord), key=lambda one: one.rank):
             queue = tree.find(record.path)
             if queue is None:
@@ -248,7 +249,7 @@ class _Restoration:
             else:
                 self._restore_ask(application, one)
         self.partition.leaving.update((one.key, one) for one in sorted(leaving, key=lambda one: one.preempted_at))
-        for ask, key in swaps:
+        for ask, key in swaps:  # when all are there, as the record of an ask may precede that of its placeholder
             application = self.partition.applications[ask.application_id]
             placeholder = application.allocations[key]
             application.begin_swap(ask, placeholder)

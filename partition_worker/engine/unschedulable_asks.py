@@ -72,7 +72,9 @@ class ParkedQueues:
         self.children: dict[int, SortedItems[Queue]] = {}
         """The parked queues by the rank of their parent; none is empty."""
         self.waits: defaultdict[int, Counter[Wait]] = defaultdict(Counter)
-        """By the rank of a queue, the number of leaves below it with a bucket for each wait."""
+        """By the rank of a queue, the number of buckets for each wait in the leaves below it. So a queue is asked once
+        for each wait whether anything below it may be placed, and a wait stays until its last bucket is gone.
+        """
         self.required_nodes: dict[str, Counter[AskShape]] = {}
         """By id, the nodes that waiting asks require, and the number of buckets for each shape of such asks."""
         self.checked_rounds: dict[int, int] = {}
@@ -111,9 +113,12 @@ class ParkedQueues:
         """
         assert child.parent is not None, child.path
         ready = child.parent.ready_children
+        # All below it was just tried. Checks say nothing about users and groups, so a check could find it worth an
+        # attempt all the same, and the traversal would come back to it without an end.
         self.checked_rounds[child.rank] = retry_round
         waits = self.waits.get(child.rank, ())
         limits, used = child.limits, child.allocated_sum
+        # The queues above it do not count: a release beside it makes room there, and leaves it untouched.
         if any(
             shape.required_node or limits is None or find_excess(used, shape.amounts, limits) < 0 for shape, *_ in waits
         ):
@@ -147,7 +152,7 @@ class ParkedQueues:
             first_ready = queue.ready_children.first()
             for child in children:
                 if first_ready is not None and first_ready.is_before(child.sort_key, child.rank):
-                    return
+                    return  # the round is not over for this queue: the children behind are next if the ready ones fail
                 if self.checked_rounds.get(child.rank) != retry_round:
                     if may_place(child):
                         children.hand_over(child, queue.ready_children)
@@ -173,7 +178,9 @@ class BucketKey(NamedTuple):
     to_count: bool
     """As in `Wait`: as soon as only a node is missing, an attempt counts it, even if it places nothing."""
     starts: bool
-    """Whether their queues have to let one more application run."""
+    """Whether their queues have to let one more application run. Applications that run need no such opening, and
+    would wait for one in the same bucket.
+    """
     counts: bool
     """Whether their user and group have to let one more application run."""
     is_search: bool = False
@@ -201,6 +208,9 @@ class WaitBucket:
         self.key = key
         self.rank = rank
         self.limits = () if of is None else of.limits
+        """The usages whose limits have to allow what it waits for, from the leaf up. They are those of its creation:
+        other limits sort the leaf again (`Readiness.reset_leaf`), which drops its buckets.
+        """
         self.outer = outer
         self.of = -1 if of is None else of.rank
         """The rank of the usage, of a user or group, for which it is in the outer bucket."""
@@ -220,6 +230,8 @@ class WaitBucket:
     def place(self) -> Key | None:
         """The sort key of the first application that is not in a closed bucket; None if there is none."""
         own, inner = self.applications.first_place(), self.open.first_place()
+        # A nested bucket has the key of its first application and its own rank. The two compare although one is longer:
+        # an application is in one bucket of a key only, so the ranks of the applications differ.
         return min(own, inner) if own is not None and inner is not None else own or inner
 
     def next_inner(self) -> "WaitBucket | None":
@@ -256,6 +268,7 @@ class ClosedBuckets:
 
     def close(self, bucket: WaitBucket, level: QueueUsage) -> None:
         """Close a bucket until resources of this usage are freed."""
+        # Nothing else opens it: whatever lets a usage shrink has to call `Readiness.reopen_limits`.
         bucket.closed_by = level
         self.by_usage.setdefault(level.rank, {})[bucket.rank] = bucket
         bucket.update_place()
@@ -275,6 +288,7 @@ class ClosedBuckets:
         """Open the buckets that wait for this usage or one above it, and return them."""
         if not self.by_usage:
             return []
+        # An amount that is freed in a leaf is freed in each usage above it, and any of these may be the full one.
         opened = [bucket for one in level.upward for bucket in self.by_usage.pop(one.rank, {}).values()]
         for bucket in opened:
             bucket.closed_by = None
@@ -300,8 +314,8 @@ class UnschedulableAsks:
         self.brought_back: tuple[int, BucketKey] | None = None
         """The rank of the application that was made ready last, and the bucket that was the reason."""
         self.is_trying = False
-        """Whether the application brought back has not been tried yet; until then no other one is brought back. A
-        refresh ends it, so snapshots leave it out.
+        """Whether the application brought back has not been tried yet; until then no other one is brought back, as the
+        first may take the room that both need.
         """
         self._closed = closed
         self._parked_queues = parked_queues
@@ -344,7 +358,9 @@ class UnschedulableAsks:
             reason = self.brought_back[1]
             tried = self.buckets.get(reason)
             if tried is not None:
-                if reason in keys or not reason.to_count:  # the attempt failed: no other one in this round
+                # The attempt failed: no other one in this round. One that was made to count an ask for the back-off has
+                # counted it if it waits for something else now, and the next application has to count its own.
+                if reason in keys or not reason.to_count:
                     tried.failed_round = retry_round
             elif keys.get(reason) == 0.0:  # no search was made, although it may be: the next one would not help either
                 self.searching[reason].failed_round = retry_round
@@ -366,7 +382,7 @@ class UnschedulableAsks:
                 at = inner
             else:
                 self._closed.close(inner, full)
-                at = bucket
+                at = bucket  # another application may come first now, in each of the buckets around it
         return at.applications.first()
 
     def clear(self) -> None:
@@ -390,7 +406,7 @@ class UnschedulableAsks:
             bucket = table[key] = WaitBucket(self.leaf, key, self._closed.ranks.following())
             if not key.is_search:
                 self._parked_queues.add_wait(self.leaf, key.wait)
-        for level in (account.group, account.user):
+        for level in (account.group, account.user):  # so that one check of a full group closes those of all its users
             if level is not None and level.limits:
                 outer, inner = bucket, bucket.inner.get(level.rank)
                 if inner is None:
@@ -416,7 +432,7 @@ class UnschedulableAsks:
     def make_due(self, bucket: WaitBucket) -> None:
         """Let the search of a bucket be made as soon as its turn comes."""
         self.due[bucket.key] = bucket
-        self.checked_round = -1
+        self.checked_round = -1  # the time of a search begins no retry round, so the leaf is checked again in this one
 
     def _prune(self, bucket: WaitBucket) -> None:
         """Remove a bucket and those around it, as far as they are empty."""

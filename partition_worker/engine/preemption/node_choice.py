@@ -40,6 +40,8 @@ from yunishard.partition_worker.engine.queues.queue import Queue
 
 RELUCTANT_COST: Final = 2**34
 ORIGINATOR_COST: Final = 2**33
+"""More than any number of victims, so that costs compare by the kinds of victims first, and by their number then."""
+
 NO_CANDIDATE_COST: Final = 2**35
 COST_MAX: Final = 2**36
 """More than any node costs."""
@@ -121,6 +123,7 @@ def list_choices(
     prospects = _find_prospects(usable, wanted, on_node, _largest_gains(wanted, candidates), nodes_tried=nodes_tried)
     costs = [(_cost(on_node.get(node_id, []), at_least), node_id, missing) for at_least, node_id, missing in prospects]
     for cost_at_least, node_id, missing in sorted(costs):
+        # None of the nodes from here on costs less than this bound, so what was found below it comes first.
         while found and found[0][:2] < (cost_at_least, node_id):
             _, cheapest, victims = heappop(found)
             if cheapest in usable:

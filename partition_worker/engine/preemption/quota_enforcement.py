@@ -42,7 +42,7 @@ def enforce_quotas(state: PartitionState) -> None:
     if not state.config.preemption.is_quota_enabled:
         return
     enforced: dict[str, Queue] = {}
-    for queue in state.tree:
+    for queue in state.tree:  # from the root down, so that a queue is enforced before those below it
         if not queue.quota_preemption_at:
             continue
         if not exceeds_maximum(queue):
@@ -67,7 +67,7 @@ def _enforce(state: PartitionState, queue: Queue) -> None:
         _preempt(state, path, chosen)
     if victims:
         state.changes.preemptions.append(state.preemptions.record_quota(state.now, queue, victims))
-    if choice.found and (victims or excess != queue.reported_excess):
+    if choice.found and (victims or excess != queue.reported_excess):  # or one each minute where nothing helps
         queue.reported_excess = excess
         claimed = total_of(one.resources for one in victims)
         state.record_event(

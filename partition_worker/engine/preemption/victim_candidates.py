@@ -211,7 +211,7 @@ def areas(priorities: dict[Queue, int]) -> Iterator[tuple[Queue, int | None]]:
                 below.append((child, priority - policies.priority_offset, is_unlimited))
             elif policies.priority_offset <= priority:
                 below.append((child, priority, True))
-        pending.extend(reversed(below))
+        pending.extend(reversed(below))  # a stack, so the first child is next
 
 
 def find_shield(queue: Queue, guarantees: Guarantees, protected: Container[str]) -> Reason | None:

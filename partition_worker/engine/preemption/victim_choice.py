@@ -127,7 +127,7 @@ def apply_preemption(state: PartitionState, decision: Preempt) -> None:
     for reservation in decision.cancels:
         reservations.cancel(state, reservation)
     leaves = [state.applications[victim.application_id].queue for victim in decision.victims]
-    if decision.victims:  # otherwise only reservations ended
+    if decision.victims:  # otherwise only reservations ended. Not marked yet: those that are count as gone in deficits
         state.changes.preemptions.append(state.preemptions.record(state.now, ask, decision.node, decision.victims))
     state.changes.cooldowns.update(state.preemptions.cooldowns.drain_changed())
     state.changes.queues.update((level.path, None) for leaf in leaves for level in leaf.ancestry())
@@ -157,12 +157,12 @@ def _plan(state: PartitionState, application: Application, group: AskGroup, *, n
     if plan is not None and plan is not Reason.PREEMPTION_CLUSTER_UNUSED:
         return plan
     if leaf.preemption_attempts >= ATTEMPTS_PER_LEAF:
-        leaf.preemption_attempts += 1
+        leaf.preemption_attempts += 1  # `next_search` gives each ATTEMPTS_PER_LEAF of them a later window
         return Reason.PREEMPTION_ATTEMPTS
     if plan is None:
         plan = plan_victims(state, application, group.head, nodes_tried=nodes_tried)
         leaf.preemption_attempts += 1
-    if isinstance(plan, Reason) and plan is not Reason.VERDICT_PENDING:
+    if isinstance(plan, Reason) and plan is not Reason.VERDICT_PENDING:  # it begins again with the RM's answer
         # what failed for one ask would fail for each like it in the leaf
         if len(leaf.preemption_tried) >= TRIED_MAX:
             leaf.preemption_tried.clear()
