@@ -37,8 +37,8 @@ from yunishard.common.resources import drop_zeros, saturate
 from yunishard.common.rest import records
 from yunishard.common.text_formats import UnsignedError, parse_unsigned
 from yunishard.partition_worker.engine.application import ENDED, Application, AppState, Use
+from yunishard.partition_worker.engine.effects import Event
 from yunishard.partition_worker.engine.partition import Partition
-from yunishard.partition_worker.engine.state import Event, EventFields
 from yunishard.partition_worker.engine.user_limits import Trackers
 from yunishard.partition_worker.views import used_resources
 
@@ -56,7 +56,7 @@ class EventRingBuffer:
         digest = blake2b(name.encode(), digest_size=16).hexdigest()
         self.instance = "-".join((digest[:8], digest[8:12], digest[12:16], digest[16:20], digest[20:]))
         """Identifies this buffer, in the form of a UUID derived from its name."""
-        self._events: deque[EventFields] = deque(maxlen=capacity)
+        self._events: deque[Event] = deque(maxlen=capacity)
         self._times_ns: deque[int] = deque(maxlen=capacity)
         """The time of each event. Not pairs: they would be three more objects for each allocation."""
         self.end = 0
@@ -74,7 +74,7 @@ class EventRingBuffer:
     def highest(self) -> int:
         return self.end - 1 if self._events else 0
 
-    def append_events(self, events: Sequence[EventFields], now: float) -> None:
+    def append_events(self, events: Sequence[Event], now: float) -> None:
         """Append the events of one step, in order."""
         first_ns = max(self._last_ns + 1, int(now * 1e9))
         self._last_ns = first_ns + len(events) - 1
@@ -99,7 +99,7 @@ class EventRingBuffer:
         first = start - self.lowest
         end = min(first + most, len(self._events))
         times_ns, events = islice(self._times_ns, first, end), islice(self._events, first, end)
-        return [(at_ns, Event._make(one)) for at_ns, one in zip(times_ns, events, strict=True)]
+        return list(zip(times_ns, events, strict=True))
 
 
 def truncate_message(message: str) -> str:

@@ -55,8 +55,10 @@ class Header(Struct, array_like=True, frozen=True, kw_only=True, gc=False):
     """
 
 
-class Part(Struct, frozen=True, kw_only=True, omit_defaults=True, rename=interface_name):
-    """A piece of a message, as the scheduler interface names and nests it."""
+class Part(Struct, frozen=True, kw_only=True, omit_defaults=True, rename=interface_name, gc=False):
+    """A piece of a message, as the scheduler interface names and nests it. Parts never refer to each other in a cycle,
+    so the garbage collector need not visit them.
+    """
 
 
 class Message(Struct, frozen=True, kw_only=True, omit_defaults=True, rename=interface_name):

@@ -29,7 +29,7 @@ class PreemptionPolicy(Part, frozen=True):
     allow_preempt_other: bool = False
 
 
-class Allocation(Part, frozen=True, gc=False):
+class Allocation(Part, frozen=True):
     """An ask (without a node), or an allocation (with its node)."""
 
     allocation_key: str = ""

@@ -1,7 +1,8 @@
 """Effects: the results of a step for the RM or the log, of which the worker makes messages and log lines
-(`rm_channel.py`).
+(`rm_channel.py`). And scheduler events, which go to the event ring buffer (`event_ring_buffer.py`).
 
-Not compiled, as mypyc makes no structs: a struct costs the garbage collector nothing, and each decision makes one.
+Not compiled, as mypyc makes no structs: each decision makes several, and the garbage collector never visits them, as
+they refer to nothing that could refer to them.
 """
 
 from typing import NamedTuple
@@ -9,6 +10,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from yunishard.common.messages import rm_messages
+from yunishard.common.messages.kinds import Resources
 
 
 class LogLine(NamedTuple):
@@ -45,3 +47,16 @@ class Effect(Struct, gc=False):
 
     cause: int
     part: Part
+
+
+class Event(Struct, gc=False):
+    """A scheduler event, with the numbers of `common/messages/event_codes.py`; the ring buffer adds its time."""
+
+    kind: int
+    object_id: str
+    reference_id: str
+    change: int
+    detail: int
+    message: str
+    resource: Resources
+    """Shared with the state; never changed in place."""

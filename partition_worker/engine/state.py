@@ -24,7 +24,7 @@ from yunishard.partition_worker.engine.allocation import Allocation
 from yunishard.partition_worker.engine.amounts import Amounts
 from yunishard.partition_worker.engine.application import RETENTION_S, Alarm, Application, AppState, Timer
 from yunishard.partition_worker.engine.durable_records import PreemptionRecord, RejectionRecord
-from yunishard.partition_worker.engine.effects import Effect, LogLine, Part
+from yunishard.partition_worker.engine.effects import Effect, Event, LogLine, Part
 from yunishard.partition_worker.engine.nodes.node_index import Node, Reservation
 from yunishard.partition_worker.engine.nodes.nodes import Nodes
 from yunishard.partition_worker.engine.placement import build_chain
@@ -164,26 +164,6 @@ class Preempt(NamedTuple):
     node: Node
     victims: tuple[Allocation, ...]
     cancels: tuple[Reservation, ...] = ()
-
-
-# Events ---------------------------------------------------------------------------------------------------------------
-
-
-class Event(NamedTuple):
-    """A scheduler event, with the numbers of `common/messages/event_codes.py`; the ring buffer adds its time."""
-
-    kind: int
-    object_id: str
-    reference_id: str
-    change: int
-    detail: int
-    message: str
-    resource: Resources
-    """Shared with the state; never changed in place."""
-
-
-EventFields = tuple[int, str, str, int, int, str, Resources]
-"""The fields of an event as a plain tuple: each decision records several, and few are ever read."""
 
 
 # State ----------------------------------------------------------------------------------------------------------------
@@ -366,7 +346,7 @@ class PartitionState:
         self.changes.partition = True
         self.tracking = True
         """Whether events are recorded."""
-        self._events: list[EventFields] = []
+        self._events: list[Event] = []
         self.tree = Tree(config)
         for queue in self.tree:
             self.changes.queues[queue.path] = None
@@ -446,7 +426,7 @@ class PartitionState:
     ) -> None:
         """Record an event, if events are recorded. The amounts must not change afterwards."""
         if self.tracking:
-            self._events.append((kind, object_id, reference, change, detail, message, resource))
+            self._events.append(Event(kind, object_id, reference, change, detail, message, resource))
 
     def record_usage_event(self, account: UsageAccount, change: int, amounts: Amounts) -> None:
         """Record that the user and the group of an application use more or less."""
@@ -570,9 +550,9 @@ class PartitionState:
 
     def sort_events(self, first: int, places: Mapping[int, int]) -> None:
         """Sort the events from this index on by the place of their detail, without one first; the sort is stable."""
-        self._events[first:] = sorted(self._events[first:], key=lambda event: places.get(event[4], -1))
+        self._events[first:] = sorted(self._events[first:], key=lambda event: places.get(event.detail, -1))
 
-    def drain_events(self) -> list[EventFields]:
+    def drain_events(self) -> list[Event]:
         """Return the events recorded since the last call."""
         events, self._events = self._events, []
         return events

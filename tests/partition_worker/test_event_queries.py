@@ -26,7 +26,7 @@ from yunishard.common.messages.query_messages import Actor, Answer, Query
 from yunishard.common.messages.rm_messages import NODE_DECOMMISSION
 from yunishard.common.text_formats import UnsignedError
 from yunishard.partition_worker import event_ring_buffer
-from yunishard.partition_worker.engine.state import Event
+from yunishard.partition_worker.engine.effects import Event
 from yunishard.partition_worker.event_ring_buffer import EventRingBuffer
 
 NOW = 1000.0
@@ -131,12 +131,12 @@ def test_without_tracking_there_is_nothing_to_ask_whatever_the_question() -> Non
     [("x" * 1024, "x" * 1024), ("x" * 1025, "x" * 1021 + "..."), ("é" * 513, "é" * 510 + "...")],
 )
 def test_a_long_message_is_cut(message: str, shown: str) -> None:
-    found = json.loads(ask_batch(ring(ALLOCATED._replace(message=message))).body)
+    found = json.loads(ask_batch(ring(msgspec.structs.replace(ALLOCATED, message=message))).body)
     assert found["EventRecords"][0]["message"] == shown
 
 
 def test_amounts_beyond_64_bits_are_shown_as_the_most_there_is() -> None:
-    found = json.loads(ask_batch(ring(ALLOCATED._replace(resource={"memory": 1 << 70}))).body)
+    found = json.loads(ask_batch(ring(msgspec.structs.replace(ALLOCATED, resource={"memory": 1 << 70}))).body)
     assert found["EventRecords"][0]["resource"] == {"resources": {"memory": {"value": (1 << 63) - 1}}}
 
 

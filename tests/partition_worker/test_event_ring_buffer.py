@@ -7,7 +7,7 @@ from tests.partition_worker.bench import NOW, Bench
 from yunishard.common.messages import event_codes
 from yunishard.common.messages.control_messages import Pause, Repeat, Settings
 from yunishard.common.messages.rm_messages import EVENTS, EventResponse
-from yunishard.partition_worker.engine.state import Event
+from yunishard.partition_worker.engine.effects import Event
 from yunishard.partition_worker.event_ring_buffer import EVERY_S, EventRingBuffer
 
 NOW_NS = 1_000_000_000_000

@@ -11,7 +11,6 @@ from yunishard.common.messages.wire import NEVER
 from yunishard.partition_worker.engine import auditor
 from yunishard.partition_worker.engine.amounts import add, amounts_of, number_of, sum_of
 from yunishard.partition_worker.engine.auditor import LISTED_MAX, SLICE_EVERY_S, check_objects
-from yunishard.partition_worker.engine.state import Event
 
 pytestmark = pytest.mark.tampers
 
@@ -83,7 +82,7 @@ def test_what_drifts_is_told_counted_and_shown(problem: str) -> None:
     assert found.drift >= 1
     assert any(text.startswith(problem) for text in found.health.drift)
     assert any(text.startswith(f"note: audit: {problem}") for text in one.told())
-    history = [Event(*happened) for happened in one.partition.drain_events()]
+    history = one.partition.drain_events()
     assert any(happening.message.startswith(f"audit: {problem}") for happening in history)
 
 

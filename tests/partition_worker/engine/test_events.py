@@ -10,8 +10,8 @@ from yunishard.common.messages import event_codes
 from yunishard.common.messages.reasons import Reason
 from yunishard.common.messages.rm_messages import NODE_DECOMMISSION, NODE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE, NODE_UPDATE
 from yunishard.partition_worker.engine.attempt_log import WaitCause
+from yunishard.partition_worker.engine.effects import Event
 from yunishard.partition_worker.engine.events import UNSCHEDULABLE_TOLD_EVERY_S, record_failure
-from yunishard.partition_worker.engine.state import Event, EventFields
 
 KINDS = ("", "REQUEST", "APP", "NODE", "QUEUE", "USERGROUP")
 CHANGES = ("NONE", "SET", "ADD", "REMOVE")
@@ -20,8 +20,7 @@ ALICE = "user=alice groups=dev"
 LIMITED = "root.a limit.user.alice=memory:50,apps:2 limit.group.dev=memory:60"
 
 
-def line(happened: EventFields) -> str:
-    one = Event._make(happened)
+def line(one: Event) -> str:
     words = [KINDS[one.kind], one.object_id, one.reference_id, CHANGES[one.change], DETAILS.get(one.detail, "")]
     amounts = " ".join(f"{kind}={value}" for kind, value in one.resource.items())
     told = " ".join(filter(None, words)) + (f" ({amounts})" if amounts else "")

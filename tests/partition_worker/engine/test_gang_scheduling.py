@@ -10,7 +10,7 @@ from yunishard.partition_worker.engine import queue_traversal
 from yunishard.partition_worker.engine.application import AppState, TaskGroup
 from yunishard.partition_worker.engine.effects import LogLine
 from yunishard.partition_worker.engine.gang_scheduling import gang_objection, placeholder_timeout_s
-from yunishard.partition_worker.engine.state import Event, Release, Replace
+from yunishard.partition_worker.engine.state import Release, Replace
 
 NOT_ON_N1 = "tag.yunishard/forbiddenNodes=n1"
 
@@ -407,7 +407,7 @@ def history(one: Trial) -> list[tuple[int, int, int, str]]:
     kinds = (event_codes.APP, event_codes.NODE, event_codes.REQUEST)
     return [
         (event.kind, event.change, event.detail, event.reference_id)
-        for event in map(Event._make, one.partition.drain_events())
+        for event in one.partition.drain_events()
         if event.kind in kinds and event.change != event_codes.SET
     ]
 

@@ -10,6 +10,7 @@ from yunishard.common.messages import event_codes
 from yunishard.common.messages.kinds import Resources
 from yunishard.common.resources import Limit
 from yunishard.partition_worker.engine.amounts import amounts_of, sum_of
+from yunishard.partition_worker.engine.effects import Event
 from yunishard.partition_worker.engine.preemption.quota_enforcement import (
     NO_QUOTA_PREEMPTION,
     QuotaVictimChoice,
@@ -68,7 +69,7 @@ def test_a_rest_that_is_smaller_than_every_allocation_stays_and_is_reported_once
     trial.partition.drain_events()
     assert trial.waits(300).told() == []
     (summary,) = trial.partition.drain_events()
-    assert summary[5].endswith("preemptable memory=1, claimed nothing, selected 2, preempted 0")
+    assert summary.message.endswith("preemptable memory=1, claimed nothing, selected 2, preempted 0")
 
 
 def test_a_rest_is_enforced_as_soon_as_an_allocation_is_small_enough() -> None:
@@ -183,7 +184,7 @@ def test_a_parent_from_whose_children_nothing_may_be_taken_takes_nothing() -> No
     trial.waits(6)
     assert preempted(trial) == []
     (summary,) = trial.partition.drain_events()
-    assert summary[5].endswith("preemptable memory=2, claimed nothing, selected 1, preempted 0")
+    assert summary.message.endswith("preemptable memory=2, claimed nothing, selected 1, preempted 0")
 
 
 def test_what_others_hold_back_already_is_not_taken_twice() -> None:
@@ -210,10 +211,18 @@ def test_the_history_tells_of_each_victim_and_of_all_of_them_together() -> None:
     text, none = "Preempted by Quota change enforcement process in root.a", event_codes.NONE
     for key, told in (("a2", one), ("b1", two)):
         application_id = trial.partition.allocations[key].application_id
-        assert told == (event_codes.REQUEST, key, application_id, none, event_codes.DETAILS_NONE, text, {"memory": 2})
-    assert summary[:5] == (event_codes.QUEUE, "root.a", "", event_codes.SET, event_codes.QUEUE_PREEMPTION)
-    assert summary[5].endswith("preemptable memory=5, claimed memory=4, selected 3, preempted 2")
-    assert summary[6] == {"memory": 1}
+        details = event_codes.DETAILS_NONE
+        assert told == Event(event_codes.REQUEST, key, application_id, none, details, text, {"memory": 2})
+    assert summary == Event(
+        event_codes.QUEUE,
+        "root.a",
+        "",
+        event_codes.SET,
+        event_codes.QUEUE_PREEMPTION,
+        summary.message,
+        {"memory": 1},
+    )
+    assert summary.message.endswith("preemptable memory=5, claimed memory=4, selected 3, preempted 2")
 
 
 def using(queues: str, **used: Resources) -> Trial:
@@ -350,7 +359,7 @@ def test_the_history_says_that_candidates_were_not_enough() -> None:
     trial.reconfigures(f"root.a max=memory:50 {DELAY}")
     trial.partition.drain_events()
     (summary,) = trial.waits(6).partition.drain_events()
-    assert summary[5].endswith("preemptable memory=30, claimed nothing, selected 2, preempted 0")
+    assert summary.message.endswith("preemptable memory=30, claimed nothing, selected 2, preempted 0")
 
 
 # Which allocations --------------------------------------------------------------------------------------------------
