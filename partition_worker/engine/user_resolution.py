@@ -131,7 +131,7 @@ class Users:
     def learn(self, name: str, user: User | None, now: float) -> None:
         """Cache the result of a look-up; None if it failed."""
         self.learned[name] = (user, now)
-        self.learned.move_to_end(name)
+        self.learned.move_to_end(name)  # the oldest look-up is dropped first, not the oldest name
         if len(self.learned) > REMEMBERED_MAX:
             self.learned.popitem(last=False)
 

@@ -94,5 +94,6 @@ def _find_holder(node: Node) -> Holder | None:
     """Return the holder of the first reservation of a node; None if it keeps the room of victims."""
     if any(one.after_preemption for one in node.reservations.values()):
         return None
+    # An ask has to outrank all reserving asks. One of them finds the nodes to try; `find_outranked` checks the others.
     first = next(iter(node.reservations.values()))
     return first.leaf, first.ask.priority

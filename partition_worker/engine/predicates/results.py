@@ -191,7 +191,9 @@ class ResultTable:
         self._nodes: list[Node | None] = []
         """Nodes that were evaluated, by place; None for a free one."""
         self._places: dict[int, tuple[int, Resources]] = {}
-        """By the rank of a node, its place and its capacity at the last evaluation."""
+        """By the rank of a node, its place and its capacity at the last evaluation. Each change of capacity or
+        attributes makes another object of the capacity (`Nodes.set_attributes`): its identity is the node's version.
+        """
         self._free: list[int] = []
         self._changed: list[int] = []
         """The places of changed nodes, in order."""
@@ -217,7 +219,7 @@ class ResultTable:
         results = self._results.pop(demands, None)
         if results is None:
             results = self._create(demands)
-        self._results[demands] = results
+        self._results[demands] = results  # at the end, as those at the front are dropped first
         if results.changes < len(self._changed):
             self._follow(results)
         return results

@@ -165,6 +165,7 @@ def _plan(
     for child in after.queues:
         name = child.name.lower()
         child_before = children.pop(name, None)
+        # A queue of the same text that inherits the same is as before, with all below it, and costs one comparison.
         if not as_before or child_before != child:
             _plan(tree, found, f"{path}.{name}", child_before, child, wants, passed_on)
     for name, child in children.items():
