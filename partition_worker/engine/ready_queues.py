@@ -443,7 +443,7 @@ class Readiness:
         """Whether a search for victims that is due may be made for a bucket, except that its user or group may have no
         room.
         """
-        if bucket.failed_round == self.retry_round or bucket.place is None:
+        if bucket.place is None:
             return False
         full = leaf.find_queue_without_opening() if bucket.key.starts else None
         if full is None:

@@ -357,13 +357,12 @@ class UnschedulableAsks:
         if self.brought_back is not None and self.brought_back[0] == application.rank:
             reason = self.brought_back[1]
             tried = self.buckets.get(reason)
-            if tried is not None:
-                # The attempt failed: no other one in this round. One that was made to count an ask for the back-off has
-                # counted it if it waits for something else now, and the next application has to count its own.
-                if reason in keys or not reason.to_count:
-                    tried.failed_round = retry_round
-            elif keys.get(reason) == 0.0:  # no search was made, although it may be: the next one would not help either
-                self.searching[reason].failed_round = retry_round
+            # The attempt failed, so the next one in this round would, unless only its own user or group has no room any
+            # more. An attempt that was made to count an ask for the back-off has counted it if it waits for something
+            # else now, and the next application has to count its own.
+            is_limited = not account.has_room(reason.shape.amounts) or (reason.counts and not account.may_start())
+            if tried is not None and not is_limited and (reason in keys or not reason.to_count):
+                tried.failed_round = retry_round
             self.brought_back = None
 
     def unpark(self, application: Application) -> None:

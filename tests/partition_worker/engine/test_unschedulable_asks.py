@@ -4,6 +4,7 @@ import pytest
 
 from tests.builders import apps, asks, gone, nodes, released
 from tests.trial import Trial
+from yunishard.partition_worker.engine import queue_traversal
 from yunishard.partition_worker.engine.allocation import AskShape
 from yunishard.partition_worker.engine.application import Application
 from yunishard.partition_worker.engine.nodes.node_index import Node
@@ -95,6 +96,20 @@ def test_where_a_user_turns_out_to_have_no_room_the_next_may_be_of_another_group
     assert one.does(released("app-2 a2")).placed() == ["a3 on n1"]
     assert one.does(released("app-3 a3")).placed() == []
     assert one.does(released("app-4 a4")).placed() == ["a1 on n1"]
+
+
+def test_a_user_whose_room_is_taken_before_its_turn_leaves_the_node_to_the_next_user(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The turn ends after an application of ann was chosen for the node; then another queue takes the room of ann."""
+    one = Trial("root limit.user.*=memory:4 limit.user.joe=memory:9; root.z; root.a").does(nodes("n1 memory=9"))
+    one.does(apps("busy root.a user=joe"), asks("busy b1 memory=9"))
+    one.does(apps("other root.z user=eve", "small root.z user=ann", "first root.a user=ann", "second root.a user=bob"))
+    one.does(asks("first a1 memory=4", "second a2 memory=4"))
+    monkeypatch.setattr(queue_traversal, "ATTEMPTS_PER_TURN", 1)
+    one.takes(released("busy b1"), asks("other z1 memory=5 priority=9")).decides()
+    one.takes(asks("small z2 memory=1 priority=9")).settles()
+    assert one.running == ["a2 on n1", "z2 on n1"]
 
 
 def test_an_ask_beyond_its_users_room_keeps_no_other_ask_of_the_application_waiting() -> None:

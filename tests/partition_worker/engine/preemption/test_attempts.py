@@ -505,6 +505,28 @@ def test_who_waits_for_the_room_of_a_user_looks_for_victims_as_soon_as_there_is_
     assert one.running[-1] == "z2 on n2", "its own room went to another user"
 
 
+def test_a_user_whose_room_is_taken_before_its_search_leaves_the_search_to_the_next_user(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The turn ends after an application of ann was chosen for the search; then another queue takes the room of ann."""
+    queues = """root limit.user.*=memory:4 limit.user.joe=memory:10; root.z;
+        root.owner guaranteed=memory:20 preemption.delay=1s; root.borrower"""
+    one = Trial(f"{queues} guaranteed=memory:10").does(nodes("n1 memory=10", "n2 memory=1"))
+    one.does(apps("borrower root.borrower user=joe", "other root.z user=eve", "small root.z user=ann"))
+    one.does(asks(*(f"borrower b{number} memory=2 victim" for number in range(5))))
+    one.does(apps("first root.owner user=ann", "second root.owner user=bob"))
+    one.does(asks("first o1 memory=4 preemptor", "second o2 memory=4 preemptor"))
+    assert going(one.waits(2)) == []
+    one.reconfigures(queues)
+    monkeypatch.setattr(queue_traversal, "ATTEMPTS_PER_TURN", 1)
+    one.now += 15.0
+    one.takes(asks("other z1 memory=3 priority=9")).decides()
+    one.takes(asks("small z2 memory=1 priority=9")).settles()
+    messages = "\n".join(one.told())
+    assert "z2 on n2" in messages
+    assert messages.count("to run ask: o2") == 2
+
+
 def test_who_waits_to_start_looks_for_victims_as_soon_as_it_may() -> None:
     queues = "root.p maxapps=1; root.p.owner guaranteed=memory:10 preemption.delay=1s; root.p.z; root.borrower"
     one = Trial(queues).does(
