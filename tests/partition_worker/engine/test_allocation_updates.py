@@ -389,6 +389,22 @@ def test_a_plug_in_that_breaks_refuses_and_the_worker_goes_on() -> None:
     assert len(one.partition.nodes.predicates.complaints) == 1
 
 
+def test_the_reasons_of_nodes_that_refuse_an_ask_without_demands_are_counted() -> None:
+    one = verdicts("n1 memory=10 tag.yunishard/taints=x:NoSchedule", "n2 memory=10")
+    one.does(tagged("a1"))
+    assert list(one.partition.nodes.refusals(one.partition.allocations["a1"].shape).values()) == [1]
+
+
+def test_asks_without_demands_stay_when_one_with_demands_and_its_equals_are_set_aside() -> None:
+    one = verdicts()
+    one.does(tagged("a1", 90, **{SELECTOR: "zone=a"}), tagged("a2", 80, **{SELECTOR: "zone=a"}), tagged("a3", 90))
+    one.does(tagged("a4", 90, **{SELECTOR: "zone=b"}))
+    group = one.app("app-1").requests["a1"].group
+    assert group is not None
+    one.partition.set_aside_asks([group], "it ends workers", one.now)
+    assert list(one.app("app-1").requests) == ["a3", "a4"]
+
+
 def test_the_best_of_the_nodes_that_admit_an_ask_is_kept_for_it() -> None:
     one = verdicts(
         "n1 memory=10 tag.zone=a", "n2 memory=10 tag.zone=b", "n3 memory=10 tag.yunishard/taints=x:NoSchedule"

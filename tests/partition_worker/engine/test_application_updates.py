@@ -14,7 +14,7 @@ from yunishard.common.messages.rm_messages import (
     RemoveApplicationRequest,
     UserGroupInformation,
 )
-from yunishard.partition_worker.engine import allocation_updates, user_resolution
+from yunishard.partition_worker.engine import allocation_updates, application_updates, user_resolution
 from yunishard.partition_worker.engine.partition import Partition
 from yunishard.partition_worker.engine.user_resolution import HELD_MAX, WAITING_MAX, HeldUpdate
 
@@ -384,6 +384,16 @@ def test_a_cycle_takes_the_same_time_however_many_updates_wait() -> None:
     assert one.does(asks("app-2 b1 memory=1")).placed() == ["b1 on n1"]
     one.does(*(released(f"app-1 a{number}") for number in range(10)))  # they find those for their allocation
     assert len(pending.updates) == HELD_MAX
+
+
+def test_an_application_that_waits_for_its_groups_counts_toward_the_most_of_a_partition(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(application_updates, "APPLICATIONS_MAX", 2)
+    one = Trial("root.a", resolver="os").does(apps("app-1 root.a user=eve groups=qa", "app-2 root.a user=bob"))
+    one.told()
+    one.does(apps("app-3 root.a user=eve groups=qa"))
+    assert one.told() == ["app-3 rejected: the partition has 2 applications, it takes no more"]
 
 
 def test_nothing_is_scheduled_while_a_running_allocation_waits() -> None:

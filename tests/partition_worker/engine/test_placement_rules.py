@@ -10,6 +10,8 @@ from yunishard.common.config.validation import load
 from yunishard.common.names import ILLEGAL_QUEUE
 from yunishard.common.rest.views import FilterView
 from yunishard.partition_worker.engine.placement import (
+    APPLICATION_WORK_MAX,
+    GROUP_WORK,
     ApplicationType,
     Filter,
     Fixed,
@@ -24,6 +26,7 @@ from yunishard.partition_worker.engine.placement import (
     SecondaryGroup,
     Submission,
     Tag,
+    TooMuchWorkError,
     UserName,
 )
 from yunishard.partition_worker.engine.queues.tree import Tree
@@ -268,6 +271,12 @@ def test_the_group_rule_does_not_match_a_filtered_user_and_raises_no_error() -> 
 
 
 # Secondary groups ---------------------------------------------------------------------------------------------------
+
+
+def test_each_group_of_a_user_is_work() -> None:
+    wanted = submission(user=of("dev", *(f"g{number}" for number in range(APPLICATION_WORK_MAX // GROUP_WORK + 1))))
+    with pytest.raises(TooMuchWorkError):
+        EXISTING.find_path(wanted, NOWHERE)
 
 
 def test_the_first_group_is_no_secondary_one() -> None:

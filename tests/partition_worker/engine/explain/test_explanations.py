@@ -518,6 +518,21 @@ def test_queues_applications_and_asks_that_come_first_are_listed() -> None:
     assert any("1 earlier or more important ask of the application itself" in text for text in texts)
 
 
+@pytest.mark.parametrize(
+    ("policy", "priority", "reason"),
+    [
+        ("", 3, " of priority 3;"),
+        ("", 0, ", and was submitted before;"),
+        ("application.sort.policy=fair", 0, ", and uses less;"),
+        ("application.sort.priority=disabled", 3, ", and was submitted before;"),
+    ],
+)
+def test_an_application_ahead_is_named_with_the_reason(policy: str, priority: int, reason: str) -> None:
+    trial = Trial(f"root.a max=memory:1 {policy}").takes(TEN, apps("app-1 root.a", "app-2 root.a"))
+    trial.does(asks(f"app-1 a1 memory=2 priority={priority}"), asks("app-2 b1 memory=2"))
+    assert reason in why(trial, "b1").ahead[0].text
+
+
 # Applications, queues and nodes ---------------------------------------------------------------------------------------
 
 
