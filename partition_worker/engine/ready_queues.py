@@ -99,6 +99,10 @@ class Readiness:
         """Those of the latest turn that were used up; those that it was allowed."""
         self._has_continued = False
         """Whether this turn continues with a cut attempt."""
+        self._has_moved_some = False
+        """Whether a refresh has moved some marked queues and left others, so that one above a marked queue may not be
+        marked.
+        """
 
     @property
     def next_search(self) -> float:
@@ -111,9 +115,12 @@ class Readiness:
     def touch(self, leaf: Queue) -> None:
         """Mark that the sort keys of this queue and of those above it may have changed."""
         queue: Queue | None = leaf
-        while queue is not None and not queue.is_touched:  # if it is, so are those above it
-            queue.is_touched = True
-            self.touched.append(queue)
+        while queue is not None:
+            if not queue.is_touched:
+                queue.is_touched = True
+                self.touched.append(queue)
+            elif not self._has_moved_some:
+                return  # those above it are marked, too
             queue = queue.parent
 
     def touch_application(self, application: Application) -> None:
@@ -296,6 +303,7 @@ class Readiness:
         marked = self.touched
         count = self._count_marked(len(marked))
         self.touched = marked[count:]
+        self._has_moved_some = bool(self.touched)
         del marked[count:]
         for queue in marked:
             if queue.is_touched:

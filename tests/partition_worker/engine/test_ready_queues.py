@@ -538,6 +538,16 @@ def test_another_sort_policy_sorts_the_applications_in_several_turns(monkeypatch
     assert len(one.running) == 22
 
 
+@pytest.mark.usefixtures("_few_attempts")
+def test_an_ask_that_comes_while_queues_are_sorted_again_is_placed() -> None:
+    leaves = [f"root.p.q{number}" for number in range(40)]
+    one = Trial("; ".join(leaves)).does(nodes("n1 memory=10"), apps("app-1 root.p.q39"))
+    one.partition.reconfigure(config("; ".join([*leaves[:-1], "root.p.q39 max=memory:5"])), one.now)
+    one.partition.step(one.now, 512)
+    assert one.partition.readiness.touched
+    assert one.does(asks("app-1 k1 memory=1")).placed() == ["k1 on n1"]
+
+
 def test_another_maximum_lets_no_application_try_that_it_does_not_help(monkeypatch: pytest.MonkeyPatch) -> None:
     one = full("root.a max=memory:9; root.b", applications=60)
     seen = tried(one, monkeypatch)
