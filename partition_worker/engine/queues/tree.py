@@ -21,6 +21,7 @@ from yunishard.common.config.model import ChildTemplateConfig, PartitionConfig, 
 from yunishard.common.messages.kinds import Amount, Resources
 from yunishard.common.names import ILLEGAL_QUEUE, QUEUE, RECOVERY_QUEUE, ROOT
 from yunishard.common.resources import Limit, is_positive
+from yunishard.partition_worker.engine.amounts import find_types_objection
 from yunishard.partition_worker.engine.durable_records import OperatorMark, Template
 from yunishard.partition_worker.engine.queues.fair_share import refresh_fair_maximum
 from yunishard.partition_worker.engine.queues.queue import Policies, Queue, inherit_properties, parse_policies
@@ -226,6 +227,9 @@ def _resources(tags: Mapping[str, str], tag: str, problems: list[str]) -> Resour
         problems.append(f"tag {tag}: {error}")
         return None
     amounts = {kind: entry.value for kind, entry in entries.items()}
+    if objection := find_types_objection(amounts):
+        problems.append(f"tag {tag}: {objection}")
+        return None
     return amounts if is_positive(amounts) else None
 
 

@@ -6,6 +6,7 @@ from tests.builders import PROVIDED_CREATE, apps, asks, config, gone, nodes, rel
 from tests.trial import Trial, read_all_settings
 from yunishard.common.messages.kinds import Resources
 from yunishard.common.resources import Limit
+from yunishard.partition_worker.engine import amounts
 from yunishard.partition_worker.engine.durable_records import Template
 from yunishard.partition_worker.engine.queues.queue import Queue
 from yunishard.partition_worker.engine.queues.tree import (
@@ -318,6 +319,14 @@ def test_a_number_of_applications_is_a_plain_decimal(text: str) -> None:
     assert most == 0
     assert len(problems) == 1
     assert len(problems[0]) < 200
+
+
+def test_a_quota_that_names_one_resource_type_too_many_sets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(amounts, "TYPES_MAX", len(amounts._NAMES))
+    _, maximum, _, problems = read({QUOTA_TAG: '{"resources": {"never-named": {"value": 5}}}'})
+    assert maximum is None
+    assert "never-named" not in amounts._NUMBERS
+    assert "'never-named' would be one too many" in problems[0]
 
 
 def test_no_applications_at_all_is_no_number() -> None:
