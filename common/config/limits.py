@@ -22,6 +22,11 @@ QUEUES_MAX: Final = 50_000
 ALL_QUEUES_MAX: Final = 100_000
 """Queues of all partitions of a configuration. One with more is refused."""
 
+RESOURCE_TYPES_MAX: Final = 100
+"""Resource types that the queues, templates and limits of a partition name. A worker stores a number for each type with
+each queue. A configuration with more is refused.
+"""
+
 RULES_MAX: Final = 1_000
 """Placement rules of a partition; the rule for a parent queue counts, too. A configuration with more is refused."""
 
@@ -48,6 +53,11 @@ def check_size(configuration: model.Configuration, report: Report) -> None:
         (QUEUES_MAX, ALL_QUEUES_MAX),
         report,
     )
+    for index, partition in enumerate(partitions):
+        types = _list_types(model.find_top_queues(partition))
+        if len(types) > RESOURCE_TYPES_MAX:
+            message = f"{len(types)} resource types are too many, a partition may have {RESOURCE_TYPES_MAX}"
+            report.add("limit", f"partitions[{index}].queues", message)
     rules = [sum(1 for rule in one.placement_rules for _ in rule.walk()) for one in partitions]
     hint = "one rule with a list of users or groups does the work of many"
     _check_counts("placement rules", rules, (RULES_MAX, ALL_RULES_MAX), report, hint)
@@ -70,6 +80,19 @@ def _check_counts(noun: str, counts: Sequence[int], limits: tuple[int, int], rep
 
 def _count_queues(queues: Sequence[model.QueueConfig]) -> int:
     return len(queues) + sum(_count_queues(queue.queues) for queue in queues if queue.queues)
+
+
+def _list_types(queues: Sequence[model.QueueConfig]) -> set[str]:
+    """Return the resource types that queues and those below them name."""
+    found: set[str] = set()
+    for queue in queues:
+        for one in (queue.resources, queue.child_template.resources):
+            found.update(one.max or (), one.guaranteed or ())
+        for limit in queue.limits:
+            found.update(limit.max_resources)
+        if queue.queues:
+            found |= _list_types(queue.queues)
+    return found
 
 
 def _check_expressions(partitions: Sequence[model.PartitionConfig], report: Report) -> None:

@@ -299,19 +299,6 @@ class AskGroup(Item):
     shift of the asks behind them.
     """
 
-    __slots__ = (
-        "_asks",
-        "_first",
-        "attempted",
-        "log",
-        "may_preempt",
-        "priority",
-        "shape",
-        "standing",
-        "task_group",
-        "told",
-    )
-
     def __init__(self, shape: AskShape, priority: int, standing: Standing, may_preempt: bool, task_group: str) -> None:  # noqa: FBT001 - as in a GroupKey
         super().__init__(0)  # no two groups have a first ask with the same sort key
         self.shape = shape
@@ -408,19 +395,6 @@ class PendingAsks:
     Asks equal in both (RMs send whole seconds) follow the reference's insertion rule: a new one goes after its equals
     if they are the very last asks, otherwise before them.
     """
-
-    __slots__ = (
-        "_amounts",
-        "_created",
-        "_heads",
-        "_last",
-        "_recent",
-        "groups_by_key",
-        "highest_rank",
-        "lowest_rank",
-        "told",
-        "told_sum",
-    )
 
     def __init__(self) -> None:
         self.groups_by_key: dict[GroupKey, AskGroup] = {}

@@ -111,19 +111,6 @@ def group_of(limits: Limits, groups: Sequence[str], leaf: Queue) -> str | None:
 class QueueUsage:
     """The usage of one user or group in one queue and everything below it, and its limit there."""
 
-    __slots__ = (
-        "_allowance",
-        "above",
-        "applications",
-        "charged",
-        "children",
-        "maximums",
-        "path",
-        "rank",
-        "upward",
-        "used_sum",
-    )
-
     def __init__(self, path: str, rank: int, above: "QueueUsage | None", allowance: Allowance | None = None) -> None:
         self.path = path
         self.rank = rank

@@ -46,24 +46,6 @@ class Node:
     addition.
     """
 
-    __slots__ = (
-        "_capacity",
-        "allocated_sum",
-        "allocations",
-        "attributes",
-        "available_sum",
-        "capacity_sum",
-        "cordon",
-        "foreign",
-        "guarded",
-        "node_id",
-        "occupied_sum",
-        "rank",
-        "reservations",
-        "schedulable",
-        "version",
-    )
-
     def __init__(
         self,
         node_id: str,

@@ -13,10 +13,18 @@ from yunishard.common.config.limits import (
     EXPRESSIONS_SIZE_MAX,
     PARTITIONS_MAX,
     QUEUES_MAX,
+    RESOURCE_TYPES_MAX,
     RULES_MAX,
     check_size,
 )
-from yunishard.common.config.model import Configuration, FilterConfig, PartitionConfig, PlacementRuleConfig, QueueConfig
+from yunishard.common.config.model import (
+    Configuration,
+    FilterConfig,
+    PartitionConfig,
+    PlacementRuleConfig,
+    QueueConfig,
+    ResourcesConfig,
+)
 from yunishard.common.config.parse import parse_with_lines
 from yunishard.common.config.placement_rules import CLASS_LENGTH, LENGTH_MAX, Expression, ExpressionError
 from yunishard.common.config.problems import PROBLEM_CHARS_MAX, ConfigError, Report
@@ -43,6 +51,16 @@ def find_limits(*partitions: PartitionConfig) -> list[tuple[str, str]]:
     check_size(Configuration(partitions=partitions), report)
     assert {one.kind for one in report.problems} <= {"limit"}
     return [(one.path, one.message) for one in report.problems]
+
+
+def test_the_resource_types_of_a_partition_are_limited() -> None:
+    def name_types(number: int) -> PartitionConfig:
+        named = [ResourcesConfig(max={f"type-{one}": "1"}) for one in range(number)]
+        return PartitionConfig(queues=tuple([QueueConfig(name=f"q{n}", resources=one) for n, one in enumerate(named)]))
+
+    assert find_limits(name_types(RESOURCE_TYPES_MAX)) == []
+    ((path, message),) = find_limits(name_types(RESOURCE_TYPES_MAX + 1))
+    assert (path, message[:18]) == ("partitions[0].queues", "101 resource types")
 
 
 LARGE = ".{900}"
