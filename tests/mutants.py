@@ -38,16 +38,16 @@ from yunishard.partition_worker import engine
 ENGINE: Final = Path(engine.__file__).parent
 ROOT: Final = Path(__file__).parents[1]
 
-PROPERTIES: Final = ("engine", "order", "predicates", "preemption", "quota_enforcement", "reconfiguration")
+PROPERTIES: Final = (
+    *("engine", "order", "planning", "predicates", "preemption", "quota_enforcement", "reconfiguration", "recovery"),
+    *("remedies", "reopening", "turns", "waiting_searches", "waits"),
+)
 TESTS: Final = (
     "tests/partition_worker/engine",
     *map(str, sorted(Path("tests/partition_worker").glob("test_*.py"))),
     "tests/conformance/test_traces.py",
     "tests/stories",
-    *(
-        f"tests/properties/test_{name}.py"
-        for name in (*PROPERTIES, "recovery", "reopening", "turns", "waiting_searches")
-    ),
+    *(f"tests/properties/test_{name}.py" for name in PROPERTIES),
 )
 """Those of real processes are left out, and the properties that are about something else or take long."""
 
@@ -350,11 +350,13 @@ class Run:
         if not child:
             try:
                 os.close(reader)
-                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+                errors, nothing = os.fdopen(os.dup(2), "w"), os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nothing, 1)
+                os.dup2(nothing, 2)
                 with os.fdopen(writer, "w") as pipe:
                     body(lambda text: print(text, file=pipe, flush=True))
             except BaseException:
-                traceback.print_exc()
+                traceback.print_exc(file=errors)
             finally:
                 os._exit(0)
         os.close(writer)

@@ -269,12 +269,6 @@ class Order(Generic[_T]):
         if old is not None:
             self._take(old)
 
-    def hand_over(self, item: _T, to: "Order[_T]") -> None:
-        """Move an item to another order, with its key."""
-        place = self._places.pop(id(item))
-        self._take(place)
-        to._add(item, place)
-
     def place(self, item: _T) -> Key:
         """The key of an item, with its rank."""
         return self._places[id(item)]

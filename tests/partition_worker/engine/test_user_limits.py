@@ -550,3 +550,10 @@ def test_the_group_that_is_charged(leaf: str, groups: list[str], expected: str |
 def test_without_a_match_up_to_the_root_no_group_is_charged() -> None:
     tree = "root.a limit.group.dev=apps:1; root.b limit.group.qa=apps:1"
     assert group_of(limits_of(config(tree)), ["dev"], Trial(tree).queue("root.b")) is None
+
+
+def test_an_application_that_runs_without_an_allocation_is_counted_for_its_user_after_a_move() -> None:
+    one = Trial("root limit.user.bob=apps:1; root.a; root.b").does(nodes("n1 memory=9"), apps("app-1 root.a"))
+    one.does(apps("app-2 root.b"), asks("app-1 a1 memory=3"), asks("app-1 a2 memory=500"), asks("app-2 b1 memory=3"))
+    one.does(released("app-1 a1")).moves("app-1", "root.b").settles()
+    assert one.running == []

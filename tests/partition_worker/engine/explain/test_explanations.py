@@ -151,6 +151,11 @@ def test_nodes_of_which_none_has_room() -> None:
     assert "short by 1 B" in found.summary
 
 
+def test_a_node_that_is_just_large_enough_is_short_by_what_is_used() -> None:
+    trial = Trial().does(TEN, apps("app-1 root.a"), asks("app-1 a1 memory=3", "app-1 a2 memory=10"))
+    assert [one.text for one in why(trial, "a2").nearest] == ["short by 3 B"]
+
+
 def test_a_node_that_is_too_small_is_compared_with_its_size() -> None:
     trial = Trial().does(TEN, apps("app-1 root.a", "app-2 root.a"), asks("app-1 a1 memory=3"))
     trial.does(nodes("n2 memory=9"), asks("app-2 b1 memory=14"))
@@ -266,6 +271,13 @@ def test_an_ask_with_a_reservation_names_the_node_and_when_that_ends() -> None:
     assert view.until == int((reservation.created + 7200) * 1e9)
 
 
+@pytest.mark.tampers
+def test_an_ask_with_a_reservation_may_be_in_a_queue_that_has_become_a_parent() -> None:
+    trial = reserving()
+    trial.app("app-2").queue.leaf = False
+    assert why(trial, "b1").stopped_by == "cluster-full"
+
+
 def test_of_equal_asks_with_reservations_each_is_told_of_its_own_node() -> None:
     trial = Trial("root.a; root.b").does(nodes(*(f"n{number} memory=10" for number in range(8))))
     trial.does(apps("app-1 root.a", "app-2 root.b"), asks(*(f"app-1 a{number} memory=6" for number in range(8))))
@@ -358,6 +370,8 @@ def test_the_turn_in_a_state_aware_queue() -> None:
     found = why(trial, "b1")
     assert found.stopped_by == "state-aware-turn"
     assert found.remedies[0].text == "wait for app-1 to finish its start, 5 min at the latest"
+    trial.does(apps("app-3 root.a"), asks("app-3 c1 memory=1"))
+    assert not [text for text in remedies_of(trial, "c1") if text.startswith("wait for app-1")], "app-2 comes first"
     trial.waits(found.remedies[0].seconds)
     assert "b1 on n1" in trial.running
 
@@ -577,8 +591,14 @@ def test_a_queue_counts_reasons_and_names_the_longest_wait() -> None:
 def test_a_node_names_what_it_has_left_and_why_asks_do_not_fit() -> None:
     trial = waiting()
     found = explain_node(trial.partition, trial.node("n1"), trial.now)
-    assert found.summary.startswith("n1 has 5 B left. Of the asks that wait, ")
+    assert found.summary.startswith("n1 has 5 B left. Of the asks that wait, 3 of 4: ")
     assert found.reasons == {"node-full": 1, "queue-maximum": 3}
+
+
+def test_a_node_on_which_all_asks_wait_for_the_same_counts_them_once() -> None:
+    trial = Trial().does(TEN, apps("app-1 root.a"), asks("app-1 a1 memory=6", "app-1 a2 memory=6", "app-1 a3 memory=6"))
+    found = explain_node(trial.partition, trial.node("n1"), trial.now)
+    assert found.summary.startswith("n1 has 4 B left. Of the asks that wait, 2: ")
 
 
 def test_a_node_on_which_nothing_waits() -> None:

@@ -13,6 +13,7 @@ from yunishard.partition_worker.engine.predicates.predicate import (
     NodeSelector,
     NodeView,
     Tolerations,
+    quote,
 )
 
 FORBIDDEN = ForbiddenNodes()
@@ -203,3 +204,8 @@ def test_a_taint_that_cannot_be_read_refuses_everybody(taints: str) -> None:
 def test_tolerations_that_cannot_be_read_are_refused_with_what_is_right(text: str) -> None:
     with pytest.raises(ValueError, match=r"^tag yunishard/tolerations: cannot read '.*': write key, key=value, or \*"):
         PREDICATE.read({TOLERATIONS: text})
+
+
+def test_a_message_quotes_80_characters_of_a_tag() -> None:
+    assert quote("x" * 80) == f"'{'x' * 80}'"
+    assert quote("x" * 81) == f"'{'x' * 80}...'"
