@@ -253,7 +253,7 @@ class Allocation:
 def find_creation_time(tags: dict[str, str], stamp_ns: int) -> int:
     """Return the time that a tag sets, in Unix nanoseconds, or else this stamp."""
     tag = tags.get(CREATION_TIME, "") if tags else ""
-    if tag and tag.isascii() and tag.isdecimal() and len(tag) < 12:
+    if tag.isascii() and tag.isdecimal() and len(tag) < 12:
         return min(int(tag) * 1_000_000_000, INT64_MAX)
     return stamp_ns
 

@@ -271,6 +271,12 @@ def test_an_ask_with_a_reservation_names_the_node_and_when_that_ends() -> None:
     assert view.until == int((reservation.created + 7200) * 1e9)
 
 
+def test_a_type_of_which_an_ask_wants_nothing_is_not_compared() -> None:
+    trial = Trial("root.a max=memory:5,gpu:1").does(TEN, apps("app-1 root.a"))
+    trial.does(asks("app-1 a1 memory=4"), asks("app-1 a2 gpu=0 memory=4"))
+    assert [one.resource for one in why(trial, "a2").checks if one.code == "queue-maximum"] == ["memory"]
+
+
 @pytest.mark.tampers
 def test_an_ask_with_a_reservation_may_be_in_a_queue_that_has_become_a_parent() -> None:
     trial = reserving()
