@@ -334,6 +334,17 @@ def test_nothing_rests_once_everything_is_gone() -> None:
     assert not parked_queues.waits
 
 
+def test_no_node_is_required_once_the_asks_that_waited_for_it_are_gone() -> None:
+    one = Trial("root.a; root.b").does(nodes("n1 memory=10", "n2 memory=10"), apps("app-1 root.a", "app-2 root.b"))
+    one.does(asks("app-1 a1 memory=20 required=n1"), asks("app-2 b1 memory=20 required=n1"))
+    parked_queues = one.partition.readiness.parked_queues
+    assert parked_queues.required_nodes["n1"].total() == 2
+    one.does(released("app-1 a1"))
+    assert parked_queues.required_nodes["n1"].total() == 1
+    one.does(released("app-2 b1"))
+    assert not parked_queues.required_nodes
+
+
 def test_a_queue_where_nothing_waits_does_not_rest() -> None:
     one = crowd()
     parked_queues, leaf = ParkedQueues(), one.queue("root.p.q0")

@@ -557,6 +557,13 @@ def test_more_than_have_their_turn_at_once_are_not_woken_for_every_turn() -> Non
     assert max(times) <= 3
 
 
+def test_a_leaf_stores_no_more_failed_searches_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(victim_choice, "TRIED_MAX", 2)
+    one = borrowed("root.owner guaranteed=memory:10; root.borrower guaranteed=memory:10")
+    one.does(asks(*(f"owner more{number} memory={5 + number} preemptor created=1" for number in range(3))))
+    assert 1 <= len(one.queue("root.owner").preemption_tried) <= 2
+
+
 def test_without_a_pause_nobody_looks_for_ever_at_one_moment() -> None:
     one = borrowed("root.owner guaranteed=memory:10 limit.user.*=memory:3; root.borrower guaranteed=memory:10")
     one.partition.tuning = Tuning(preemption_pause_s=0.0)
