@@ -55,6 +55,7 @@ def run(test: Callable[[FakeApi, Receiver], Awaitable[None]], *, with_pods: tupl
             await until(lambda: bool(api.watches))
             await test(api, receiver)
             task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(main())
 

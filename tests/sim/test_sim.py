@@ -8,7 +8,7 @@ import pytest
 from tests.sim import coverage
 from tests.sim.running import run, run_many
 
-SEEDS = 50
+SEEDS = 40
 SEEDS_FEW = 20
 """The first of them, which `make test` runs."""
 
