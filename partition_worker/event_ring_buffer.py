@@ -33,7 +33,7 @@ from yunishard.common.messages.query_messages import Answer
 from yunishard.common.messages.rm_messages import EventRecord, EventResponse
 from yunishard.common.messages.session import Outbox
 from yunishard.common.messages.wire import NEVER
-from yunishard.common.resources import drop_zeros, saturate
+from yunishard.common.resources import saturate
 from yunishard.common.rest import records
 from yunishard.common.text_formats import UnsignedError, parse_unsigned
 from yunishard.partition_worker.engine.application import ENDED, Application, AppState, Use
@@ -374,11 +374,11 @@ def _sample(partition: Partition) -> history_records.Sample:
         allocated=counters.allocated,
         released=counters.released,
         capacity=saturate(partition.nodes.total),
-        used=saturate(drop_zeros(partition.tree.root.allocated)),
+        used=saturate(partition.tree.root.allocated),
         queues=[
             history_records.Usage(queue.path, queue.running, saturate(allocated), saturate(pending))
             for queue in partition.tree
-            if (allocated := drop_zeros(queue.allocated)) | (pending := drop_zeros(queue.pending)) or queue.running
+            if (allocated := queue.allocated) | (pending := queue.pending) or queue.running
         ],
         users=list(_root_usage(partition.usage.users)),
         groups=list(_root_usage(partition.usage.groups)),
@@ -389,5 +389,5 @@ def _root_usage(trackers: Trackers) -> Iterator[history_records.Usage]:
     """The usage of each user or group in the root queue, which includes all queues."""
     for tracker in trackers.by_name.values():
         for level in tracker.levels.values():
-            if level.above is None and (level.applications or drop_zeros(level.used)):
-                yield history_records.Usage(tracker.name, len(level.applications), saturate(drop_zeros(level.used)))
+            if level.above is None and (level.applications or any(level.used_sum)):
+                yield history_records.Usage(tracker.name, len(level.applications), saturate(level.used))

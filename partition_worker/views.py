@@ -53,7 +53,7 @@ def build_partition_view(partition: Partition, rm: str, name: str) -> views.Part
         capacity=views.CapacityView(
             capacity=saturate(fleet.total),
             used_capacity=drop_zeros_saturated(root.allocated),
-            utilization=views.percentages(drop_zeros(root.allocated), fleet.total),
+            utilization=views.percentages(root.allocated, fleet.total),
         ),
         node_sorting_policy=views.NodeSortingView(
             type=fleet.policy,
@@ -99,7 +99,7 @@ def build_queue_view(
         template=_template(one.template),
         children=below,
         child_names=[child.path for child in children],
-        abs_used_capacity=views.percentages(drop_zeros(allocated), maximum) if maximum else {},
+        abs_used_capacity=views.percentages(allocated, maximum) if maximum else {},
         max_running_apps=one.max_applications,
         running_apps=one.running,
         current_priority=one.priority,
@@ -341,7 +341,7 @@ def build_node_view(node: Node) -> views.NodeView:
         allocated=drop_zeros_saturated(node.allocated),
         occupied=drop_zeros_saturated(node.occupied),
         available=drop_zeros_saturated(node.available),
-        utilized=views.percentages(drop_zeros(node.allocated), node.capacity),
+        utilized=views.percentages(node.allocated, node.capacity),
         allocations=[_allocation(one) for one in sorted(node.allocations.values(), key=lambda one: one.key)],
         foreign_allocations=[_foreign(one) for one in sorted(node.foreign.values(), key=lambda one: one.key)],
         schedulable=node.is_open,

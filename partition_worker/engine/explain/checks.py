@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 
 from yunishard.common.messages.kinds import Resources
 from yunishard.common.messages.reasons import MEANINGS, Reason
-from yunishard.common.resources import NOTHING
+from yunishard.common.resources import NOTHING, Limit
 from yunishard.common.rest.explain import CheckView
 from yunishard.common.text_formats import format_count
 from yunishard.common.units import format_seconds
 from yunishard.partition_worker.engine.allocation import AskGroup, Standing
-from yunishard.partition_worker.engine.amounts import Amounts, Sum, find_excess
+from yunishard.partition_worker.engine.amounts import Amounts, find_excess, limit_list, sum_of
 from yunishard.partition_worker.engine.application import Application, AppState
 from yunishard.partition_worker.engine.attempt_log import WaitCause
 from yunishard.partition_worker.engine.explain.causes import view_check
@@ -131,7 +131,8 @@ def check_limits(state: PartitionState, application: Application, amounts: Amoun
     """Yield the limits of the user and the group, from the leaf up; one check for each type that is short."""
     account = find_account(state, application)
     for level in account.limits:
-        for one, passed in _choose_types(level.maximums or [], level.used_sum, amounts):
+        assert level.allowance is not None, level.path
+        for one, passed in _choose_types(level.allowance.resources, level.used, amounts):
             yield view_check(compare_with_limit(account, level, *one), passed=passed)
 
 
@@ -140,26 +141,20 @@ def check_queues(leaf: Queue, amounts: Amounts, keeps: Resources = NOTHING) -> I
     `keeps` is the room that the queues keep for this very ask.
     """
     for queue in leaf.ancestry():
-        if queue.limits is None:
+        if queue.maximum is None:
             continue
-        for one, passed in _choose_types(queue.limits, queue.allocated_sum, amounts):
+        for one, passed in _choose_types(queue.maximum, queue.allocated, amounts):
             yield view_check(compare_with_queue(queue, *one), passed=passed)
         if queue.kept and not queue.leaves_kept(amounts, keeps):
             yield view_check(WaitCause(Reason.QUEUE_ROOM_KEPT, queue.path))
 
 
-def _choose_types(limits: Sum, used: Sum, amounts: Amounts) -> list[tuple[tuple[str, int], bool]]:
+def _choose_types(limit: Limit, used: Resources, amounts: Amounts) -> list[tuple[tuple[str, int], bool]]:
     """Return each type that is short, or else the one with the least room, and whether it passes."""
-    short: list[tuple[tuple[str, int], bool]] = []
-    room: list[tuple[float, tuple[str, int]]] = []
-    for kind, value in amounts:
-        one = Amounts({kind: value})
-        if value > 0 and one.width <= len(limits) and limits[one.width - 1] >= 0:
-            if find_excess(used, one, limits) >= 0:
-                short.append(((kind, value), False))
-            has = used[one.width - 1] if one.width <= len(used) else 0
-            room.append(((limits[one.width - 1] - has) / value, (kind, value)))
-    return short or [(one, True) for _, one in sorted(room, key=lambda pair: pair[0])[:1]]
+    total, maximums = sum_of(used), limit_list(limit)
+    short = [(one, False) for one in amounts if find_excess(total, Amounts(dict([one])), maximums) >= 0]
+    limited = [(one, True) for one in amounts if one[1] > 0 and one[0] in limit]
+    return short or sorted(limited, key=lambda one: (limit[one[0][0]] - used.get(one[0][0], 0)) / one[0][1])[:1]
 
 
 # Reasons without texts ------------------------------------------------------------------------------------------------
