@@ -38,6 +38,7 @@ def find_violations(state: PartitionState) -> list[str]:
         *(problem for node in state.nodes for problem in _check_node(state, node)),
         *(problem for queue in state.tree for problem in _check_queue(state, queue)),
         *_check_reported_asks(state),
+        *_check_cleanup(state),
         *(
             problem
             for user in state.usage.users.by_name.values()
@@ -183,6 +184,11 @@ def _check_queue(state: PartitionState, queue: Queue) -> Iterator[str]:
         queue.parent is not None and queue.parent.children.get(queue.name) is not queue
     ):
         yield f"queue {queue.path} is not at the place of its path"
+
+
+def _check_cleanup(state: PartitionState) -> Iterator[str]:
+    if state.cleanup_at == NEVER and state.tree.has_temporary():
+        yield "there are dynamic or draining queues, and no removal of empty ones is scheduled"
 
 
 def _check_reported_asks(state: PartitionState) -> Iterator[str]:

@@ -319,8 +319,6 @@ def move(state: PartitionState, application: Application, leaf: Queue) -> None:
     if may_swap(application):
         state.swap_candidates.offer(application)
     state.readiness.reopen_starts(before)
-    if not before.managed or before.draining:
-        state.schedule_cleanup()
 
 
 def _add_pending(state: PartitionState, application: Application, ask: Allocation) -> None:

@@ -184,8 +184,6 @@ def leave_queue(state: PartitionState, application: Application) -> None:
         state.readiness.reopen_starts(application.queue)
     state.readiness.forget_application(application)
     drop_account(state, application)
-    if not application.queue.managed or application.queue.draining:
-        state.schedule_cleanup()
 
 
 def drop_account(state: PartitionState, application: Application) -> None:

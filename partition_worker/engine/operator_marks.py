@@ -94,8 +94,6 @@ def _update_queue(state: PartitionState, queue: Queue, told: str, reason: str = 
     state.readiness.touch(queue)
     state.swap_candidates.reorder()
     state.readiness.retry_parked()
-    if state.tree.has_temporary():
-        state.schedule_cleanup()
     _tell(state, event_codes.QUEUE, queue.path, told, reason)
 
 

@@ -99,16 +99,13 @@ class ReservationIndex:
         """Do not check a reservation again before its node changes."""
         _remove_from_group(self.candidates, reservation)
 
-    def note_growth(self, leaf: Queue, limits: Iterable[QueueUsage] = ()) -> bool:
-        """Note that the usage of a leaf, and of these limits, grew; return whether reservations may be useless now."""
-        if not self.by_rank:
-            return False
+    def note_growth(self, leaf: Queue, limits: Iterable[QueueUsage] = ()) -> None:
+        """Note that the usage of a leaf, and of these limits, grew: reservations may be useless now."""
         for queue in leaf.ancestry():
             if queue.maximum is not None and queue.rank in self.below:
                 self.grown[queue.rank] = queue
         for level in limits:
             self.charged[level.rank] = None
-        return bool(self.grown or self.charged or self.has_new_limits)
 
     def is_check_due(self, retry_round: int) -> bool:
         """Whether any reservation may be usable in this retry round, if there are reservations."""

@@ -478,7 +478,7 @@ class PartitionState:
         return min((one.preempted_at + VICTIMS_LEAVE_MAX_S for one in islice(self.leaving.values(), 1)), default=NEVER)
 
     def schedule_cleanup(self) -> None:
-        """Schedule the removal of empty queues."""
+        """Schedule the removal of empty queues, as long as there are dynamic or draining queues."""
         if self.cleanup_at == NEVER:
             self.cleanup_at = self.now + CLEAN_EVERY_S
 
