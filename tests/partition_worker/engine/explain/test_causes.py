@@ -85,6 +85,18 @@ def test_an_application_that_may_not_start_notes_the_limit(queues: str, code: st
     assert log(one)[code].endswith("1 is running, so this one has to wait")
 
 
+def test_an_application_that_its_queue_counts_already_notes_the_limit_of_its_user() -> None:
+    """It counts since it had a reservation, which ended when another application of the user started."""
+    one = Trial("root limit.user.bob=apps:1; root.a maxapps=1; root.b").does(nodes("n1 vcore=9", "n2 vcore=9"))
+    one.does(apps("app-0 root.b user=eve", "app-1 root.a user=bob", "app-2 root.b user=bob"))
+    one.does(asks("app-0 e1 vcore=6", "app-0 e2 vcore=6"), asks("app-1 a1 vcore=5")).waits(2)
+    assert "a1" in one.app("app-1").reservations
+    one.does(asks("app-2 b1 vcore=1"))
+    code = "user-application-limit"
+    assert log(one)[code] == explained(one)[code]
+    assert "queue-application-limit" not in log(one)
+
+
 @pytest.mark.parametrize(("required", "code"), [("n9", "required-node-missing"), ("n1", "required-node-too-small")])
 def test_a_required_node_that_cannot_take_the_ask_is_noted(required: str, code: str) -> None:
     one = Trial("root.a").does(nodes("n1 vcore=5", "n2 vcore=50"), apps("app-1 root.a"))

@@ -59,6 +59,20 @@ def test_the_counts_are_those_of_each_group(places: list[tuple[str, str]], wante
     )
 
 
+def test_equal_asks_are_counted_by_the_reason_of_each() -> None:
+    trial = Trial("root.a limit.user.bob=memory:1").does(nodes("n1 memory=1"))
+    trial.does(apps("gang root.a user=eve taskgroups=g:memory=5", "app-1 root.a user=bob", "app-2 root.a user=eve"))
+    trial.does(asks("gang p1 memory=5 group=g placeholder", "gang r1 memory=5 group=g"))
+    trial.does(asks("app-1 k1 memory=5", "app-2 k2 memory=5"))
+    trial.does(asks("app-2 k3 memory=1 required=n1 tag.yunishard/forbiddenNodes=n1"))
+    assert count_waiting_asks(trial.partition, trial.now) == {
+        Reason.GANG_PLACEHOLDER: 1,
+        Reason.USER_LIMIT: 1,
+        Reason.CLUSTER_FULL: 2,
+        Reason.REQUIRED_NODE_REFUSES: 1,
+    }
+
+
 @pytest.mark.parametrize(("most", "counted"), [(0, 0), (2, 2), (9, 3)])
 def test_asks_beyond_the_bound_are_counted_without_a_reason(most: int, counted: int) -> None:
     trial = Trial().does(nodes("n1 memory=1"), apps("app-1 root.a"))

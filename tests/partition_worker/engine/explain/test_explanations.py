@@ -119,6 +119,17 @@ def test_the_application_limit_of_a_user() -> None:
     ]
 
 
+def test_the_application_limit_of_a_group_counts_no_application_of_others() -> None:
+    trial = Trial("root.a limit.group.dev=apps:1").does(TEN, apps("app-0 root.a user=eve"))
+    trial.does(apps("app-1 root.a groups=dev", "app-2 root.a groups=dev"))
+    trial.does(asks("app-0 k1 memory=1"), asks("app-1 a1 memory=1"), asks("app-2 b1 memory=1"))
+    assert why(trial, "b1").stopped_by == "group-application-limit"
+    assert remedies_of(trial, "b1") == [
+        "raise the application limit of group dev in root.a by 1",
+        "wait for app-1 to end, or end it",
+    ]
+
+
 def test_an_application_that_has_no_account_yet_gets_none() -> None:
     trial = Trial("root limit.user.*=memory:2; root.a").does(TEN, apps("app-1 root.a"))
     trial.takes(asks("app-1 a1 memory=3"))
@@ -391,6 +402,17 @@ def test_a_gang_that_waits_for_its_placeholders() -> None:
     assert [one.text for one in found.remedies] == ["raise the maximum of root.a by 1 B"]
 
 
+def test_an_ask_may_wait_for_the_placeholders_of_a_running_gang_to_time_out() -> None:
+    trial = Trial("root.a; root.b").does(TEN, apps("gang root.a gang=memory:8", "app-1 root.b"))
+    trial.does(asks("gang p1 memory=4 group=g placeholder"), asks("app-1 b1 memory=8"))
+    assert [one.code for one in why(trial, "b1").remedies] == ["grow-node", "add-node"]
+    trial.does(asks("gang p2 memory=4 group=g placeholder"))
+    remedy = why(trial, "b1").remedies[0]
+    assert remedy.text == "wait for gang to give up its placeholders, 15 min at the latest"
+    trial.waits(remedy.seconds).does(releases("gang p1 type=TIMEOUT", "gang p2 type=TIMEOUT"))
+    assert trial.running == ["b1 on n1"]
+
+
 def test_an_ask_whose_placeholder_leaves() -> None:
     trial = Trial().does(TEN, apps("app-1 root.a gang=memory:4"))
     trial.does(asks("app-1 p1 memory=4 group=g placeholder"), asks("app-1 a1 memory=4 group=g"))
@@ -440,6 +462,14 @@ def test_preemption_without_a_guarantee() -> None:
 def test_preemption_that_cannot_help_where_all_nodes_are_too_small() -> None:
     trial = Trial("root.a; root.b guaranteed=memory:6").does(TEN, apps("app-2 root.b"))
     trial.does(asks("app-2 b1 memory=11 preemptor"))
+    assert not any(one.code.startswith("preemption") for one in why(trial, "b1").checks)
+
+
+def test_preemption_that_is_not_tried_because_of_a_limit_of_the_user() -> None:
+    trial = Trial("root.a; root.b guaranteed=memory:6 limit.user.bob=memory:4")
+    trial.does(TEN, apps("app-1 root.a", "app-2 root.b user=bob"), asks("app-1 a1 memory=8 victim"))
+    trial.does(asks("app-2 b1 memory=5 preemptor"))
+    assert failed(why(trial, "b1")) == ["user-limit", "cluster-full", "no-node-fits"]
     assert not any(one.code.startswith("preemption") for one in why(trial, "b1").checks)
 
 

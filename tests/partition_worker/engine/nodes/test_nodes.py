@@ -341,10 +341,10 @@ def used_trial() -> Trial:
     return one
 
 
-def goes(one: Trial, key: str, memory: int = 1) -> str:
+def goes(one: Trial, key: str, memory: int = 1, tag: str = "") -> str:
     """Where the next ask goes."""
     one.told()
-    (placed,) = one.does(asks(f"app-1 {key} memory={memory}")).placed()
+    (placed,) = one.does(asks(f"app-1 {key} memory={memory} {tag}")).placed()
     return placed.removeprefix(f"{key} on ")
 
 
@@ -383,6 +383,11 @@ def test_what_others_run_does_not_make_a_node_its_own() -> None:
     assert goes(one, "a1") == "n3"
     one.told()
     assert one.does(asks("app-2 b2 memory=1")).placed() == ["b2 on n1"]
+
+
+def test_an_ask_that_its_own_nodes_refuse_goes_to_another() -> None:
+    one = used_trial().does(asks("app-1 a1 memory=1 on=n1"))
+    assert goes(one, "a2", tag="tag.yunishard/forbiddenNodes=n1") == "n3"
 
 
 def test_a_draining_node_of_its_own_is_passed_over_until_it_is_open_again() -> None:

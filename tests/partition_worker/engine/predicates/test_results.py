@@ -183,6 +183,15 @@ def test_a_search_that_is_too_much_continues_until_it_is_done(monkeypatch: pytes
     assert trial.partition.allocations["k"].node_id == "n29"
 
 
+def test_a_swap_whose_search_is_too_much_continues_until_it_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    small(monkeypatch)
+    trial = cluster().does(apps("gang root.a taskgroups=g:memory=4 placeholder=memory:4"))
+    trial.does(asks("gang p memory=4 group=g placeholder"))
+    trial.does(asks(f"gang r memory=4 group=g {SELECTOR}={heavy(0)}||host=h29"))
+    assert trial.told()[-1] == "p released (PLACEHOLDER_REPLACED: replacing allocationKey: r)"
+    assert trial.does(released("gang p type=PLACEHOLDER_REPLACED")).told()[-1] == "r on n29"
+
+
 def test_cheap_asks_are_placed_in_the_turn_in_which_expensive_ones_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     small(monkeypatch)
     trial = cluster()
@@ -236,7 +245,7 @@ def changing_nodes(trial: Trial) -> None:
     trial.does(nodes("n00", action=NODE_DECOMMISSION))
 
 
-@pytest.mark.parametrize("story", [heavy_asks, reservations, changing_nodes])
+@pytest.mark.parametrize("story", [heavy_asks, gangs, reservations, changing_nodes])
 def test_the_outcome_is_the_same_as_without_a_limit(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     def play() -> dict[str, str]:
         trial = cluster()

@@ -135,17 +135,29 @@ def test_a_selector_and_a_drain_exclude_nodes_before_the_rm_is_asked() -> None:
     assert [two.node_id for two in one.asked[-1].preemptions] == ["n3"]
 
 
+def refuse_all(one: Trial) -> None:
+    """Let the RM refuse every node in its last question."""
+    one.answers(*(f"{two.allocation_key} on {two.node_id}: no" for two in one.asked[-1].preemptions)).waits(0)
+
+
 def test_ten_nodes_are_compared_and_more_are_asked_about_the_more_are_refused() -> None:
     names = [f"n{number:02}" for number in range(60)]
     one = deciding(*names)
     sizes = []
     while len(one.asked) > len(sizes):
-        question = one.asked[-1]
-        sizes.append(len(question.preemptions))
-        one.answers(*(f"{two.allocation_key} on {two.node_id}: no" for two in question.preemptions)).waits(0)
+        sizes.append(len(one.asked[-1].preemptions))
+        refuse_all(one)
     assert sizes == [NODES_PER_BATCH, NODES_PER_BATCH + NODES_MORE * NODES_PER_BATCH, 60 - 50]
     asked = [two.node_id for question in one.asked for two in question.preemptions]
     assert asked == names
+
+
+def test_a_question_goes_beyond_nodes_whose_verdicts_are_known() -> None:
+    one = deciding(*(f"n{number:02}" for number in range(51)))
+    refuse_all(one)
+    one.takes(nodes("n20 tag.zone=b", action=NODE_UPDATE))
+    refuse_all(one)
+    assert [two.node_id for two in one.asked[-1].preemptions] == ["n20", "n50"]
 
 
 def test_the_candidates_of_a_node_are_bounded() -> None:

@@ -163,21 +163,30 @@ def test_nor_do_larger_ones_hide_others_if_a_parent_is_full_and_the_nodes_are_no
     assert victims(trial, "root.p.b ask memory=4", tried=False) == ["r1"], "although the parent exceeds its maximum"
 
 
-def on_one_of_many(count: int) -> Trial:
-    """Nodes on which one victim with a gpu makes room, so that its queue is within its guarantee and loses no memory to
-    make room in the full parent, and a last one where two victims make room in both.
+def on_one_of_many(count: int, gpus: int = 1, sizes: tuple[int, ...] = (2, 2)) -> Trial:
+    """Nodes on which one victim with gpus makes room, so that its queue is within its guarantee and loses no memory to
+    make room in the full parent, and a last one where victims of these sizes make room in both.
     """
-    queues = f"root.p max=memory:4; root.p.a guaranteed=gpu:{count}; root.p.b guaranteed=memory:4,gpu:1"
+    full = f"memory={sum(sizes)}"
+    queues = f"root.p max={full.replace('=', ':')}; root.p.a guaranteed=gpu:{gpus * count}"
     names = [f"n{number}" for number in range(count)]
-    few = [part for name in names for part in (f"{name} memory=4 gpu=1", f"root.p.a {name}-1 {name} gpu=1")]
-    last = [f"root.p.a {what}" for what in ("r0 n99 gpu=1", "r1 n99 memory=2", "r2 n99 memory=2")]
-    return cluster(queues, *few, "n99 memory=4 gpu=2", *last)
+    few = [part for name in names for part in (f"{name} memory=4 gpu={gpus}", f"root.p.a {name}-1 {name} gpu={gpus}")]
+    last = ["root.p.a r0 n99 gpu=1", *(f"root.p.a r{at} n99 memory={size}" for at, size in enumerate(sizes, 1))]
+    return cluster(f"{queues}; root.p.b guaranteed=memory:4,gpu:1", *few, f"n99 {full} gpu=2", *last)
 
 
-def test_other_nodes_are_tried_if_the_fewest_victims_leave_the_queues_without_room() -> None:
+@pytest.mark.parametrize(
+    ("gpus", "sizes", "expected"),
+    [(1, (2, 2), ["r2", "r1"]), pytest.param(2, (8,), ["r1"], id="larger than the guarantee")],
+)
+def test_other_nodes_are_tried_if_the_fewest_victims_leave_the_queues_without_room(
+    gpus: int, sizes: tuple[int, ...], expected: list[str]
+) -> None:
     for count in (1, NODES_MAX - 1):
-        assert chosen(plan(on_one_of_many(count), "root.p.b ask memory=4 gpu=1")) == ("n99", ["r2", "r1"])
-    assert plan(on_one_of_many(NODES_MAX), "root.p.b ask memory=4 gpu=1") == Reason.PREEMPTION_TOO_LITTLE
+        trial = on_one_of_many(count, gpus, sizes)
+        assert chosen(plan(trial, "root.p.b ask memory=4 gpu=1")) == ("n99", expected)
+    trial = on_one_of_many(NODES_MAX, gpus, sizes)
+    assert plan(trial, "root.p.b ask memory=4 gpu=1") == Reason.PREEMPTION_TOO_LITTLE
 
 
 def test_victims_make_room_on_the_node_and_in_a_full_parent() -> None:
