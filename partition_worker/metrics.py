@@ -29,7 +29,7 @@ from yunishard.common.process.metrics import (
 )
 from yunishard.partition_worker.engine.amounts import name_types
 from yunishard.partition_worker.engine.application import ENDED, Application, AppState
-from yunishard.partition_worker.engine.explain.counts import count_waiting_asks
+from yunishard.partition_worker.engine.explain.checks import count_waiting_asks
 from yunishard.partition_worker.engine.nodes.node_index import Node
 from yunishard.partition_worker.engine.partition import Partition
 from yunishard.partition_worker.engine.queues.queue import Queue

@@ -36,7 +36,7 @@ from yunishard.partition_worker.engine.administration import NotDone
 from yunishard.partition_worker.engine.allocation import Allocation
 from yunishard.partition_worker.engine.application import Application
 from yunishard.partition_worker.engine.effects import Effect
-from yunishard.partition_worker.engine.explain.counts import survey_waiting
+from yunishard.partition_worker.engine.explain.checks import survey_waiting
 from yunishard.partition_worker.engine.explain.explanations import explain_application
 from yunishard.partition_worker.engine.partition import Partition
 from yunishard.partition_worker.engine.user_limits import Tracker

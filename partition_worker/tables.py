@@ -24,7 +24,7 @@ from yunishard.partition_worker.engine.application import Application, AppState
 from yunishard.partition_worker.engine.attempt_log import find_latest
 from yunishard.partition_worker.engine.durable_records import RejectionRecord
 from yunishard.partition_worker.engine.explain.causes import DescribeCause
-from yunishard.partition_worker.engine.explain.counts import ReasonFinder
+from yunishard.partition_worker.engine.explain.checks import ReasonFinder
 from yunishard.partition_worker.engine.nodes.node_index import Node
 from yunishard.partition_worker.engine.partition import Partition
 from yunishard.partition_worker.engine.queues.queue import NOTHING_PENDING, Queue

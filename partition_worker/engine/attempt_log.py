@@ -44,6 +44,11 @@ class WaitCause(NamedTuple):
     may still reserve a node.
     """
 
+    @property
+    def shortfall(self) -> int:
+        """How much of the resource, or how many applications, are missing."""
+        return max(0, self.used + self.asked - self.maximum)
+
 
 class LogEntry(NamedTuple):
     """How often attempts failed for one reason, and when the last one did."""

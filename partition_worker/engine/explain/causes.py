@@ -1,6 +1,7 @@
 """Describes the checks of attempts (`wait_causes.py`) with their figures, for explanations and the allocation log."""
 
 from collections.abc import Callable
+from typing import Final
 
 from yunishard.common.messages.reasons import MEANINGS, Reason
 from yunishard.common.rest.explain import CheckView
@@ -15,11 +16,9 @@ DescribeCause = Callable[[AskGroup, WaitCause], CheckView]
 
 def describe_cause(group: AskGroup, cause: WaitCause) -> CheckView:
     """Return the check that failed in an attempt to place an ask of this group."""
-    if cause.code is Reason.NO_NODE_FITS:
-        asked = format_resources(dict(group.shape.amounts))
-        text = f"no node takes it: none of {cause.maximum} has {asked} available and accepts it"
-        return CheckView(code=cause.code, passed=False, text=text, maximum=cause.maximum)
-    return view_check(cause)
+    asked = format_resources(dict(group.shape.amounts))
+    text = f"no node takes it: none of {cause.maximum} has {asked} available and accepts it"
+    return view_check(cause, text if cause.code is Reason.NO_NODE_FITS else "")
 
 
 def view_check(check: WaitCause, text: str = "", *, passed: bool = False) -> CheckView:
@@ -38,46 +37,46 @@ def view_check(check: WaitCause, text: str = "", *, passed: bool = False) -> Che
         used=check.used,
         maximum=check.maximum if check.maximum or check.resource else None,
         asked=check.asked,
-        shortfall=0 if passed else max(0, check.used + check.asked - check.maximum),
+        shortfall=0 if passed else check.shortfall,
     )
 
 
+_LIMITED: Final = "{subject} may use {most} at most{place}: {taken} used, {need}"
+
+_TEXTS: Final = {
+    Reason.USER_LIMIT: _LIMITED,
+    Reason.GROUP_LIMIT: _LIMITED,
+    Reason.QUEUE_MAXIMUM: _LIMITED,
+    Reason.CLUSTER_FULL: "the nodes together have {most}: {taken} used, {need}",
+    Reason.QUEUE_NOT_LEAF: (
+        "{queue} has become a parent queue, and its own applications get nothing new: move them to a leaf"
+    ),
+    Reason.QUEUE_STOPPED: "an operator stopped {queue}, so nothing new runs in it",
+    Reason.QUEUE_DRAINING: "{queue} is draining: it takes no new applications, and those in it continue",
+    Reason.QUEUE_ROOM_KEPT: "{queue} keeps the room that is left for asks that preempted or waited too long",
+    Reason.REQUIRED_NODE_MISSING: "it requires the node {node}, which does not exist",
+    Reason.REQUIRED_NODE_TOO_SMALL: "it requires the node {node}, which has {most} in total: {need}",
+    Reason.REQUIRED_NODE_KEPT: "it requires the node {node}, which is kept for an ask that preempted others there",
+}
+
+
 def _describe(check: WaitCause, *, passed: bool) -> str:
-    code, kind, used, maximum, asked = check.code, check.resource, check.used, check.maximum, check.asked
     who = f"user {check.user}" if check.user else f"group {check.group}" if check.group else ""
     subject, place = who or check.queue, f" in {check.queue}" if who else ""
-    match code:
-        case Reason.QUEUE_APPLICATION_LIMIT | Reason.USER_APPLICATION_LIMIT | Reason.GROUP_APPLICATION_LIMIT:
-            ending = ", so this one has to wait" if not passed else "" if asked else ", and this one counts already"
-            return describe_running(subject, place, running=used, most=maximum) + ending
-        case Reason.USER_LIMIT | Reason.GROUP_LIMIT | Reason.QUEUE_MAXIMUM:
-            most = f"{subject} may use {format_amount(kind, maximum)} at most{place}"
-            return f"{most}: {count_amount(kind, used)} used, {_describe_need(check)}"
-        case Reason.CLUSTER_FULL:
-            most = f"the nodes together have {format_amount(kind, maximum)}"
-            return f"{most}: {count_amount(kind, used)} used, {_describe_need(check)}"
-        case Reason.QUEUE_NOT_LEAF:
-            return f"{subject} has become a parent queue, and its own applications get nothing new: move them to a leaf"
-        case Reason.QUEUE_STOPPED:
-            return f"an operator stopped {subject}, so nothing new runs in it"
-        case Reason.QUEUE_DRAINING:
-            return f"{subject} is draining: it takes no new applications, and those in it continue"
-        case Reason.QUEUE_ROOM_KEPT:
-            return f"{check.queue} keeps the room that is left for asks that preempted or waited too long"
-        case Reason.REQUIRED_NODE_MISSING:
-            return f"it requires the node {check.node}, which does not exist"
-        case Reason.REQUIRED_NODE_TOO_SMALL:
-            total = f"{format_amount(kind, maximum)} in total"
-            return f"it requires the node {check.node}, which has {total}: {_describe_need(check)}"
-        case Reason.REQUIRED_NODE_KEPT:
-            return f"it requires the node {check.node}, which is kept for an ask for which others were preempted there"
-    return MEANINGS[code].rstrip(".")
+    if check.maximum and not check.resource:  # it compares numbers of applications
+        ending = ", so this one has to wait" if not passed else "" if check.asked else ", and this one counts already"
+        return describe_running(subject, place, running=check.used, most=check.maximum) + ending
+    text = _TEXTS.get(check.code, MEANINGS[check.code].rstrip("."))
+    most, taken = format_amount(check.resource, check.maximum), count_amount(check.resource, check.used)
+    return text.format(
+        **check._asdict(), subject=subject, place=place, most=most, taken=taken, need=describe_need(check)
+    )
 
 
-def _describe_need(check: WaitCause) -> str:
-    kind, short = check.resource, check.used + check.asked - check.maximum
-    missing = f", so it is short by {format_amount(kind, short)}" if short > 0 else ""
-    return f"this ask needs {format_amount(kind, check.asked)}{missing}"
+def describe_need(check: WaitCause) -> str:
+    """Return what an ask needs of what a check compared, and how much of it is missing."""
+    short = f", so it is short by {format_amount(check.resource, check.shortfall)}" if check.shortfall else ""
+    return f"this ask needs {format_amount(check.resource, check.asked)}{short}"
 
 
 def describe_running(subject: str, place: str, *, running: int, most: int) -> str:

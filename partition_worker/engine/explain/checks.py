@@ -1,4 +1,5 @@
-"""The checks of an application and its asks, in the order of the scheduler, except those of nodes.
+"""The checks of an application and its asks, in the order of the scheduler, except those of nodes; and the first that
+fails, without texts, for counts and tables.
 
 Each check is a `CheckView` that passed or not, with the amounts it compared. The scheduler stops at the first check
 that fails; here all are evaluated, because the ask has to pass all of them before it runs. The comparisons and their
@@ -7,16 +8,19 @@ figures are those of an attempt (`wait_causes.py`).
 Nothing is changed: an account that the application does not have yet is previewed (`Usage.preview`) and dropped.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
 
 from yunishard.common.messages.kinds import Resources
 from yunishard.common.messages.reasons import MEANINGS, Reason
-from yunishard.common.resources import NOTHING, Limit
+from yunishard.common.resources import NOTHING
 from yunishard.common.rest.explain import CheckView
 from yunishard.common.text_formats import format_count
 from yunishard.common.units import format_seconds
-from yunishard.partition_worker.engine.allocation import AskGroup, Standing
-from yunishard.partition_worker.engine.amounts import Amounts, find_excess, limit_list, sum_of
+from yunishard.partition_worker.engine.allocation import AskGroup, AskShape, Standing
+from yunishard.partition_worker.engine.amounts import Amounts
 from yunishard.partition_worker.engine.application import Application, AppState
 from yunishard.partition_worker.engine.attempt_log import WaitCause
 from yunishard.partition_worker.engine.explain.causes import view_check
@@ -127,34 +131,31 @@ def find_account(state: PartitionState, application: Application) -> UsageAccoun
     return state.usage.find(application) or state.usage.preview(application)
 
 
-def check_limits(state: PartitionState, application: Application, amounts: Amounts) -> Iterator[CheckView]:
-    """Yield the limits of the user and the group, from the leaf up; one check for each type that is short."""
+def check_amounts(
+    state: PartitionState, application: Application, amounts: Amounts, keeps: Resources
+) -> Iterator[CheckView]:
+    """Yield the limits of the user and the group, then the maximum of each queue, the cluster size last; both from the
+    leaf up, and one check for each type that is short. `keeps` is the room that the queues keep for this very ask.
+    """
     account = find_account(state, application)
     for level in account.limits:
         assert level.allowance is not None, level.path
-        for one, passed in _choose_types(level.allowance.resources, level.used, amounts):
-            yield view_check(compare_with_limit(account, level, *one), passed=passed)
+        kinds = level.allowance.resources
+        yield from _view_short([compare_with_limit(account, level, *one) for one in amounts if one[0] in kinds])
+    for queue in application.queue.ancestry():
+        if queue.maximum is not None:
+            kinds = queue.maximum
+            yield from _view_short([compare_with_queue(queue, *one) for one in amounts if one[0] in kinds])
+            if queue.kept and not queue.leaves_kept(amounts, keeps):
+                yield view_check(WaitCause(Reason.QUEUE_ROOM_KEPT, queue.path))
 
 
-def check_queues(leaf: Queue, amounts: Amounts, keeps: Resources = NOTHING) -> Iterator[CheckView]:
-    """Yield the maximum of each queue from the leaf up, the cluster size last; one check for each type that is short.
-    `keeps` is the room that the queues keep for this very ask.
-    """
-    for queue in leaf.ancestry():
-        if queue.maximum is None:
-            continue
-        for one, passed in _choose_types(queue.maximum, queue.allocated, amounts):
-            yield view_check(compare_with_queue(queue, *one), passed=passed)
-        if queue.kept and not queue.leaves_kept(amounts, keeps):
-            yield view_check(WaitCause(Reason.QUEUE_ROOM_KEPT, queue.path))
-
-
-def _choose_types(limit: Limit, used: Resources, amounts: Amounts) -> list[tuple[tuple[str, int], bool]]:
-    """Return each type that is short, or else the one with the least room, and whether it passes."""
-    total, maximums = sum_of(used), limit_list(limit)
-    short = [(one, False) for one in amounts if find_excess(total, Amounts(dict([one])), maximums) >= 0]
-    limited = [(one, True) for one in amounts if one[1] > 0 and one[0] in limit]
-    return short or sorted(limited, key=lambda one: (limit[one[0][0]] - used.get(one[0][0], 0)) / one[0][1])[:1]
+def _view_short(compared: list[WaitCause]) -> list[CheckView]:
+    """Return the check of each type that is asked and short, or else the one of the type with the least room."""
+    asked = [one for one in compared if one.asked > 0]
+    short = [view_check(one) for one in asked if one.shortfall]
+    asked.sort(key=lambda one: (one.maximum - one.used) / one.asked)
+    return short or [view_check(one, passed=True) for one in asked[:1]]
 
 
 # Reasons without texts ------------------------------------------------------------------------------------------------
@@ -199,3 +200,101 @@ def _find_node_reason(state: PartitionState, application: Application, group: As
     if asked in verdicts.deferred or asked in verdicts.deferred_wide:
         return Reason.VERDICT_PENDING
     return Reason.NO_NODE_FITS if group.attempted else Reason.NOT_TRIED
+
+
+# Counts ---------------------------------------------------------------------------------------------------------------
+
+GROUPS_MAX: Final = 20_000
+"""Groups of equal asks that the metrics look at, some 50 ms; the asks of further ones count as `UNCOUNTED`."""
+
+UNCOUNTED: Final = "uncounted"
+"""In place of a reason: asks beyond `GROUPS_MAX`."""
+
+_Alike = tuple[int, AskShape, bool, bool]
+"""Leaf, shape, whether the application has to start first, whether the group was tried."""
+
+
+class ReasonFinder:
+    """Finds why asks wait, for many of them at one moment.
+
+    `find_reason` costs several microseconds. In a large partition most asks of a queue have the same few shapes and
+    wait for the same, so the reason is looked up once for each queue and shape, where nothing about the application
+    itself can make a difference.
+    """
+
+    def __init__(self, state: PartitionState, now: float) -> None:
+        self._state = state
+        self._now = now
+        self._known: dict[_Alike, Reason] = {}
+
+    def find(self, application: Application, group: AskGroup) -> Reason:
+        """The reason of `find_reason`."""
+        account = self._state.usage.find(application)
+        if not group.is_plain or not _is_plain(application, account, self._now):
+            return find_reason(self._state, application, group, self._now, account)
+        leaf = application.queue
+        starts = application.state is AppState.ACCEPTED and application.application_id not in leaf.allocating
+        key = (leaf.rank, group.shape, starts, group.attempted)
+        reason = self._known.get(key)
+        if reason is None:
+            reason = self._known[key] = find_reason(self._state, application, group, self._now, account)
+        return reason
+
+
+def _is_plain(application: Application, account: UsageAccount | None, now: float) -> bool:
+    """Whether asks of this application wait for the same as equal ones of others in its queue."""
+    is_unlimited = account is not None and not account.limits
+    return is_unlimited and now >= application.back_off_until and not application.queue.state_aware
+
+
+@dataclass(slots=True)
+class WaitingAsks:
+    """The asks that wait, by reason."""
+
+    asks: int = 0
+    applications: int = 0
+    counted: int = 0
+    """The asks of which the reason was found; fewer than all beyond a number of groups."""
+    reasons: Counter[str] = field(default_factory=Counter)
+    oldest: dict[str, tuple[int, int, AskGroup]] = field(default_factory=dict)
+    """By reason, the group that has waited longest, after its creation time and the rank of the application."""
+
+    @property
+    def main_reason(self) -> str:
+        """The reason of most asks; empty if nothing waits."""
+        return max(self.reasons, key=lambda code: self.reasons[code], default="")
+
+    @property
+    def sorted_reasons(self) -> dict[str, int]:
+        return dict(sorted(self.reasons.items()))
+
+
+def survey_waiting(
+    state: PartitionState, applications: Iterable[Application], now: float, groups_max: int
+) -> WaitingAsks:
+    """Count the asks of applications that wait, by reason, without a look at nodes; up to so many groups of them."""
+    found, finder, left = WaitingAsks(), ReasonFinder(state, now), groups_max
+    for application in applications:
+        if not application.requests:
+            continue
+        found.asks += len(application.requests)
+        found.applications += 1
+        for group in application.asks.groups if left else ():
+            left -= 1
+            reason, number = finder.find(application, group), len(group)
+            found.reasons[reason] += number
+            found.counted += number
+            place = group.head.created_ns, application.rank
+            if reason not in found.oldest or place < found.oldest[reason][:2]:
+                found.oldest[reason] = (*place, group)
+            if not left:
+                break
+    return found
+
+
+def count_waiting_asks(state: PartitionState, now: float, *, groups_max: int = GROUPS_MAX) -> Counter[str]:
+    """Return the number of asks by reason code, in the order of the applications' arrival."""
+    found = survey_waiting(state, state.applications.values(), now, groups_max)
+    if found.counted < found.asks:
+        found.reasons[UNCOUNTED] = found.asks - found.counted
+    return found.reasons

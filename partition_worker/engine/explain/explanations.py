@@ -17,33 +17,23 @@ from typing import Final
 
 from yunishard.common.messages.reasons import MEANINGS, Reason
 from yunishard.common.resources import NOTHING, fits
-from yunishard.common.rest.explain import AheadView, CheckView, ExplanationView, RemedyView, ReservationView
+from yunishard.common.rest.explain import AheadView, CheckView, ExplanationView, RemedyView
 from yunishard.common.text_formats import format_count
 from yunishard.common.units import format_amount, format_resources, format_seconds, list_kinds
 from yunishard.partition_worker.engine.allocation import Allocation, AskGroup, Standing
 from yunishard.partition_worker.engine.application import ENDED, Application
-from yunishard.partition_worker.engine.attempt_log import QUEUES_FULL
-from yunishard.partition_worker.engine.explain.causes import count_amount
-from yunishard.partition_worker.engine.explain.checks import (
-    check_application,
-    check_limits,
-    check_partition,
-    check_queues,
-    find_reason,
-)
-from yunishard.partition_worker.engine.explain.counts import WaitingAsks, survey_waiting
+from yunishard.partition_worker.engine.attempt_log import QUEUES_FULL, WaitCause
+from yunishard.partition_worker.engine.explain import checks
+from yunishard.partition_worker.engine.explain.causes import count_amount, view_check
 from yunishard.partition_worker.engine.explain.node_checks import (
     NodeSurvey,
     check_nodes,
-    check_required_node,
-    check_reserved_node,
+    compare_with_node,
     describe_end,
     describe_holder,
-    describe_miss,
     judge_node,
-    survey_nodes,
-    view_reservation,
     view_reservations,
+    view_reservations_for,
 )
 from yunishard.partition_worker.engine.explain.preemption_checks import PreemptionOutlook, check_preemption
 from yunishard.partition_worker.engine.explain.remedies import StuckAsk, find_remedies
@@ -51,8 +41,8 @@ from yunishard.partition_worker.engine.explain.turn import find_ahead, keep_riva
 from yunishard.partition_worker.engine.nodes.node_index import Node
 from yunishard.partition_worker.engine.preemption.victim_choice import may_ever_help
 from yunishard.partition_worker.engine.queues.queue import Queue
-from yunishard.partition_worker.engine.reservations import has_share, share_max
 from yunishard.partition_worker.engine.state import PartitionState
+from yunishard.partition_worker.engine.wait_causes import compare_with_queue
 
 GROUPS_MAX: Final = 5
 """Ask groups of one application that are explained, the first ones in its order."""
@@ -79,13 +69,13 @@ def explain_ask(
         ago = format_seconds(max(0.0, now - ask.bound_ns / _NS))
         text = f"Runs on node {ask.node_id} since {ago} ago" if ask.bound_ns else f"Runs on node {ask.node_id}"
         return ExplanationView(kind="ask", name=ask.key, state="allocated", summary=f"{text}.", stopped_by="")
-    return _explain_group(state, application, ask.group, now, stalls, ask=ask)
+    return _explain_pending(state, ask, now, stalls)
 
 
 def _explain_swap(ask: Allocation) -> ExplanationView:
     assert ask.partner is not None, ask.key
     text = f"it replaces the placeholder {ask.partner.key} on {ask.node_id}, whose release the RM has not confirmed"
-    check = CheckView(code=Reason.PLACEHOLDER_LEAVING, passed=False, text=text, node=ask.node_id)
+    check = view_check(WaitCause(Reason.PLACEHOLDER_LEAVING, node=ask.node_id), text)
     return ExplanationView(
         kind="ask",
         name=ask.key,
@@ -98,44 +88,34 @@ def _explain_swap(ask: Allocation) -> ExplanationView:
     )
 
 
-def _explain_group(
-    state: PartitionState,
-    application: Application,
-    group: AskGroup,
-    now: float,
-    stalls: Sequence[Reason],
-    *,
-    ask: Allocation | None = None,
-    with_ahead: bool = True,
+def _explain_pending(
+    state: PartitionState, named: Allocation, now: float, stalls: Sequence[Reason], *, with_ahead: bool = True
 ) -> ExplanationView:
-    """Explain the first ask of a group, or another one of it, which waits for the same and for those before it. Of asks
-    with a reservation each has a node of its own.
+    """Explain an ask that waits for the same as the first one of its group, and for those before it. Of asks with a
+    reservation each has a node of its own.
     """
-    head, named = group.head, ask or group.head
-    is_reserved = group.standing is Standing.RESERVED
+    application, group = state.applications[named.application_id], named.group
+    assert group is not None, named.key
+    head, is_reserved, is_held = group.head, group.standing is Standing.RESERVED, group.standing is Standing.HELD
     judged = named if is_reserved else head
-    checks = [*check_partition(state, stalls)]
-    checks += check_application(state, application, now, reserved=is_reserved)
+    found = [
+        *checks.check_partition(state, stalls),
+        *checks.check_application(state, application, now, reserved=is_reserved),
+    ]
     survey: NodeSurvey | None = None
-    outlook: PreemptionOutlook | None = None
-    if group.standing is Standing.HELD:
-        checks.append(_check_gang(application, group))
+    if is_held:
+        found.append(_check_gang(application, group))
     else:
-        amounts = group.shape.amounts
-        checks += check_limits(state, application, amounts)
         keeps = application.reservations[judged.key].keeps if is_reserved else NOTHING
-        checks += check_queues(application.queue, amounts, keeps)
-        node_checks, survey = _check_nodes(state, application, judged, now)
-        checks += node_checks
-        outlook = _find_outlook(state, application, group, checks, survey, now)
-    failed = [one for one in checks if not one.passed]
-    if outlook is not None:
-        checks.append(outlook.check)
-    remedies: list[RemedyView] = []
-    if group.standing is Standing.HELD:
-        remedies = _find_gang_remedies(state, application, group, now, stalls) if len(failed) == 1 else []
-    elif failed:
-        remedies = find_remedies(StuckAsk(state, application, group, judged, now, failed, survey, outlook))
+        found += checks.check_amounts(state, application, group.shape.amounts, keeps)
+        at_nodes, survey = check_nodes(state, application, judged, now)
+        found += at_nodes
+    failed = [one for one in found if not one.passed]
+    stuck = StuckAsk(state, application, group, judged, now, failed, survey)
+    stuck.outlook = _find_outlook(stuck)
+    if stuck.outlook is not None:
+        found.append(stuck.outlook.check)
+    gang_alone = is_held and len(failed) == 1
     nodes: dict[str, int] = {} if survey is None else {code: survey.counts[code] for code in sorted(survey.counts)}
     ahead = keep_rivals(find_ahead(state, application, group, now), failed, nodes) if with_ahead else []
     return ExplanationView(
@@ -146,12 +126,12 @@ def _explain_group(
         since=named.created_ns,
         stopped_by=failed[0].code if failed else (Reason.BEHIND_OTHERS if ahead else Reason.NOT_TRIED),
         count=len(group),
-        checks=checks,
+        checks=found,
         ahead=ahead,
         nodes=nodes,
-        nearest=[] if survey is None else [describe_miss(node, verdict) for node, verdict in survey.nearest],
-        reservations=_view_reservations(state, named, survey, now),
-        remedies=remedies,
+        nearest=[] if survey is None else [miss for _, miss in survey.nearest],
+        reservations=view_reservations_for(state, named, survey, now),
+        remedies=_find_gang_remedies(stuck, stalls) if gang_alone else find_remedies(stuck),
     )
 
 
@@ -177,84 +157,30 @@ def _name_reservation(state: PartitionState, ask: Allocation, failed: list[Check
     return f" {reservation.node.node_id} is reserved for it, {describe_end(state, reservation, now)}."
 
 
-def _check_nodes(
-    state: PartitionState, application: Application, ask: Allocation, now: float
-) -> tuple[list[CheckView], NodeSurvey | None]:
-    if ask.shape.required_node:
-        return [*check_required_node(state, ask, now)], None
-    survey = survey_nodes(state, ask, now)
-    if not ask.reserved:
-        return [check_nodes(survey, ask.shape, _describe_reservations(state, application, survey, now))], survey
-    reserved = check_reserved_node(state, application.reservations[ask.key], now)
-    if reserved.passed or survey.fits:
-        return [check_nodes(survey, ask.shape)], survey
-    return [reserved], survey
-
-
-def _describe_reservations(state: PartitionState, application: Application, survey: NodeSurvey, now: float) -> str:
-    """Return which node an ask does not get because it is reserved, and that its application may reserve no more."""
-    text = ""
-    if survey.reserved:
-        first, *others = survey.reserved
-        text = f"; {first.node_id} would take it, and is {describe_holder(state, first, now)}"
-        text += f"; {format_count(len(others), 'more node')} would take it and are reserved" if others else ""
-    if has_share(state, application):
-        count = format_count(share_max(state), "node")
-        text += f"; its application has {count} reserved for other asks, as many as it may"
-    return text
-
-
-def _view_reservations(
-    state: PartitionState, ask: Allocation, survey: NodeSurvey | None, now: float
-) -> list[ReservationView]:
-    """Return the reservation of an ask, or those that its checks and the nearest nodes name."""
-    if ask.reserved:
-        return [view_reservation(state, state.applications[ask.application_id].reservations[ask.key], now)]
-    if survey is None:
-        return []
-    nearest = [node for node, verdict in survey.nearest if verdict.code is Reason.NODE_RESERVED]
-    return view_reservations(state, {node.node_id: node for node in (*survey.reserved, *nearest)}.values(), now)
-
-
-def _find_outlook(
-    state: PartitionState,
-    application: Application,
-    group: AskGroup,
-    checks: list[CheckView],
-    survey: NodeSurvey | None,
-    now: float,
-) -> PreemptionOutlook | None:
+def _find_outlook(stuck: StuckAsk) -> PreemptionOutlook | None:
     """Return the outlook of preemption; None if the scheduler does not come so far, if the ask needs no victims, or if
     no victims could help: without a guarantee on its path, or without a node that would have room.
     """
-    failed = {one.code for one in checks if not one.passed}
-    to_queue = failed.intersection(QUEUES_FULL)
-    if not failed or not failed - to_queue <= {Reason.NO_NODE_FITS, Reason.RESERVED_NODE_FULL}:
+    codes, survey = stuck.codes, stuck.survey
+    to_queue = codes & QUEUES_FULL
+    if not codes or not codes - to_queue <= {Reason.NO_NODE_FITS, Reason.RESERVED_NODE_FULL}:
         return None
     might_fit = survey is None or bool(survey.counts[Reason.NODE_FULL] or survey.counts[Reason.NODE_RESERVED])
-    if (Reason.NO_NODE_FITS in failed and not might_fit) or not may_ever_help(application.queue):
+    if (Reason.NO_NODE_FITS in codes and not might_fit) or not may_ever_help(stuck.application.queue):
         return None
-    return check_preemption(state, application, group, now, nodes_tried=not to_queue)
+    return check_preemption(stuck.state, stuck.application, stuck.group, stuck.now, nodes_tried=not to_queue)
 
 
 # Gangs ----------------------------------------------------------------------------------------------------------------
 
 
 def _check_gang(application: Application, group: AskGroup) -> CheckView:
-    name = group.task_group
-    task_group = application.task_groups[name]
+    name, task_group = group.task_group, application.task_groups[group.task_group]
     pending = sum(len(one) for one in _list_placeholder_groups(application, name))
-    left, free = task_group.outstanding, len(task_group.free)
-    if left == pending:
-        none = f"none of the {left} left has" if left > 1 else "the only one left does not have"
-        which = f", but {none} a node yet"
-    else:
-        which = f": of the {left} left, {free} can be replaced, and {pending} have no node yet"
-        which += (
-            f"; {format_count(task_group.waiting, 'ask')} of the group need{'s' if task_group.waiting == 1 else ''} one"
-        )
-    text = f"it needs a placeholder of task group {name}{which}"
-    return CheckView(code=Reason.GANG_PLACEHOLDER, passed=False, text=text, queue=application.queue.path)
+    left = f"{task_group.outstanding} left for {format_count(task_group.waiting, 'ask')}"
+    which = f"of the {left}, {len(task_group.free)} can be replaced, and {pending} have no node yet"
+    text = f"it needs a placeholder of task group {name}: {which}"
+    return view_check(WaitCause(Reason.GANG_PLACEHOLDER, application.queue.path), text)
 
 
 def _list_placeholder_groups(application: Application, name: str) -> Iterator[AskGroup]:
@@ -264,14 +190,13 @@ def _list_placeholder_groups(application: Application, name: str) -> Iterator[As
             yield group
 
 
-def _find_gang_remedies(
-    state: PartitionState, application: Application, group: AskGroup, now: float, stalls: Sequence[Reason]
-) -> list[RemedyView]:
+def _find_gang_remedies(stuck: StuckAsk, stalls: Sequence[Reason]) -> list[RemedyView]:
     """Return the remedies of the next placeholder, which an ask then replaces."""
+    group, application = stuck.group, stuck.application
     placeholders = next(_list_placeholder_groups(application, group.task_group), None)
     if placeholders is None or not fits(placeholders.head.resources, group.head.resources):
         return []  # a placeholder that is too small is released, and the ask then waits like any other
-    return _explain_group(state, application, placeholders, now, stalls, with_ahead=False).remedies
+    return _explain_pending(stuck.state, placeholders.head, stuck.now, stalls, with_ahead=False).remedies
 
 
 # Applications ---------------------------------------------------------------------------------------------------------
@@ -287,13 +212,13 @@ def explain_application(
         return ExplanationView(
             kind="application", name=name, state=application.state.lower(), summary=text, stopped_by="application-ended"
         )
-    checks = [*check_partition(state, stalls), *check_application(state, application, now)]
-    reasons = survey_waiting(state, [application], now, COUNTED_MAX).sorted_reasons
+    found = [*checks.check_partition(state, stalls), *checks.check_application(state, application, now)]
+    reasons = checks.survey_waiting(state, [application], now, COUNTED_MAX).sorted_reasons
     first = [
-        _explain_group(state, application, group, now, stalls, with_ahead=False)
+        _explain_pending(state, group.head, now, stalls, with_ahead=group is application.asks.first_group)
         for group in islice(application.asks.groups, GROUPS_MAX)
     ]
-    failed = [one for one in checks if not one.passed]
+    failed = [one for one in found if not one.passed]
     waiting = len(application.requests)
     stop = failed[0].code if failed else (first[0].stopped_by if first else "")
     return ExplanationView(
@@ -304,8 +229,8 @@ def explain_application(
         since=min((one.since for one in first), default=0),
         stopped_by=stop,
         count=waiting,
-        checks=checks,
-        ahead=_find_rivals(state, application, checks, first, now) if waiting else [],
+        checks=found,
+        ahead=first[0].ahead if first else [],
         remedies=first[0].remedies if first else [],
         asks=first,
         reasons=reasons,
@@ -318,24 +243,11 @@ def _summarize_application(application: Application, failed: list[CheckView], as
         if swapping:
             return f"{swapping} asks have their node and wait until the RM confirms the release of their placeholders."
         return f"Nothing waits: {len(application.allocations)} allocations, and no ask is pending."
+    first = asks[0]
     if failed:
-        return f"{f'Ask {asks[0].name} waits' if waiting == 1 else f'{waiting} asks wait'} because {failed[0].text}."
-    summary = asks[0].summary
-    summary = f"{summary[0].lower()}{summary[1:]}"
-    return (
-        f"Ask {asks[0].name} {summary}"
-        if waiting == 1
-        else f"{waiting} asks wait. The first, {asks[0].name}, {summary}"
-    )
-
-
-def _find_rivals(
-    state: PartitionState, application: Application, checks: list[CheckView], asks: list[ExplanationView], now: float
-) -> list[AheadView]:
-    """Return who is ahead of the application and may take what its first ask waits for."""
-    failed = [one for one in checks if not one.passed]
-    nodes = asks[0].nodes if asks else {}
-    return keep_rivals(find_ahead(state, application, None, now), failed or (asks[0].checks if asks else ()), nodes)
+        return f"{f'Ask {first.name} waits' if waiting == 1 else f'{waiting} asks wait'} because {failed[0].text}."
+    which = f"Ask {first.name}" if waiting == 1 else f"{waiting} asks wait. The first, {first.name},"
+    return f"{which} {first.summary[0].lower()}{first.summary[1:]}"
 
 
 # Queues ---------------------------------------------------------------------------------------------------------------
@@ -344,12 +256,13 @@ def _find_rivals(
 def explain_queue(state: PartitionState, queue: Queue, now: float, stalls: Sequence[Reason] = ()) -> ExplanationView:
     """Explain why asks wait in a queue and below it, and which level is fullest."""
     names = (name for level in queue.list_below() for name in level.applications)
-    waiting = survey_waiting(state, (state.applications[name] for name in names), now, COUNTED_MAX)
-    checks = [*check_partition(state, stalls), *(_check_level(level) for level in queue.ancestry() if level.maximum)]
-    oldest = sorted(waiting.oldest.values(), key=lambda one: one[:2])[:EXAMPLES_MAX]
-    explained = [
-        _explain_group(state, application, group, now, stalls, with_ahead=False) for *_, application, group in oldest
+    waiting = checks.survey_waiting(state, (state.applications[name] for name in names), now, COUNTED_MAX)
+    found = [
+        *checks.check_partition(state, stalls),
+        *(_check_level(level) for level in queue.ancestry() if level.maximum),
     ]
+    oldest = sorted(waiting.oldest.values(), key=lambda one: one[:2])[:EXAMPLES_MAX]
+    explained = [_explain_pending(state, group.head, now, stalls, with_ahead=False) for *_, group in oldest]
     return ExplanationView(
         kind="queue",
         name=queue.path,
@@ -358,7 +271,7 @@ def explain_queue(state: PartitionState, queue: Queue, now: float, stalls: Seque
         since=min((one.since for one in explained), default=0),
         stopped_by=waiting.main_reason,
         count=waiting.asks,
-        checks=checks,
+        checks=found,
         asks=explained,
         reasons=waiting.sorted_reasons,
     )
@@ -372,18 +285,10 @@ def _check_level(level: Queue) -> CheckView:
     used, most = level.allocated.get(kind, 0), maximum[kind]
     what = "the nodes together have" if level.parent is None else f"{level.path} may use"
     text = f"{what} {format_amount(kind, most)}, and {count_amount(kind, used)} used ({shares[kind]:.0%})"
-    return CheckView(
-        code=Reason.CLUSTER_FULL if level.parent is None else Reason.QUEUE_MAXIMUM,
-        passed=used < most,
-        text=text,
-        queue=level.path,
-        resource=kind,
-        used=used,
-        maximum=most,
-    )
+    return view_check(compare_with_queue(level, kind, 0), text, passed=used < most)
 
 
-def _summarize_queue(queue: Queue, waiting: WaitingAsks, explained: list[ExplanationView], now: float) -> str:
+def _summarize_queue(queue: Queue, waiting: checks.WaitingAsks, explained: list[ExplanationView], now: float) -> str:
     if not waiting.asks:
         return f"Nothing waits below {queue.path}: it uses {format_resources(queue.allocated)}."
     reason = waiting.main_reason
@@ -403,22 +308,18 @@ def _summarize_queue(queue: Queue, waiting: WaitingAsks, explained: list[Explana
 
 def explain_node(state: PartitionState, node: Node, now: float, stalls: Sequence[Reason] = ()) -> ExplanationView:
     """Explain what a node takes, and why it does not get the asks that wait."""
-    waiting = [one for one in state.applications.values() if one.requests]
     reasons: Counter[str] = Counter()
-    for application, group in islice(_list_groups(waiting), COUNTED_MAX):
-        if group.standing is Standing.HELD:
+    for application, group in islice(_list_groups(state.applications.values()), COUNTED_MAX):
+        if group.standing is Standing.HELD or group.shape.required_node not in ("", node.node_id):
             continue
-        required = group.shape.required_node
-        if required and required != node.node_id:
-            continue
-        code = judge_node(state, group.head, node).code
+        code = judge_node(state, group.head, node)
         if code is Reason.NODE_FITS:
-            code = find_reason(state, application, group, now)
+            code = checks.find_reason(state, application, group, now)
             code = Reason.NODE_FITS if code in (Reason.NO_NODE_FITS, Reason.NOT_TRIED) else code
         reasons[code] += len(group)
-    checks = [*check_partition(state, stalls), *_check_node(state, node, now)]
-    failed = [one for one in checks if not one.passed]
-    counts = {code: reasons[code] for code in sorted(reasons)}
+    found = [*checks.check_partition(state, stalls), *_check_node(state, node, now)]
+    failed = [one for one in found if not one.passed]
+    counts = dict(sorted(reasons.items()))
     return ExplanationView(
         kind="node",
         name=node.node_id,
@@ -426,37 +327,29 @@ def explain_node(state: PartitionState, node: Node, now: float, stalls: Sequence
         summary=_summarize_node(node, failed, counts),
         stopped_by=failed[0].code if failed else "",
         count=sum(counts.values()),
-        checks=checks,
+        checks=found,
         reservations=view_reservations(state, [node], now),
         reasons=counts,
     )
 
 
 def _check_node(state: PartitionState, node: Node, now: float) -> Iterator[CheckView]:
+    name = node.node_id
     text = "it takes new allocations" if node.schedulable else "the RM drains it, so it takes nothing new"
-    yield CheckView(code=Reason.NODE_UNSCHEDULABLE, passed=node.schedulable, text=text, node=node.node_id)
+    yield view_check(WaitCause(Reason.NODE_UNSCHEDULABLE, node=name), text, passed=node.schedulable)
     if node.cordon is not None:
-        text = "an operator cordoned it, so it takes nothing new"
-        yield CheckView(code=Reason.NODE_CORDONED, passed=False, text=text, node=node.node_id)
+        yield view_check(WaitCause(Reason.NODE_CORDONED, node=name), "an operator cordoned it, so it takes nothing new")
     text = f"it is {describe_holder(state, node, now)}" if node.reservations else "it is not reserved"
-    yield CheckView(code=Reason.NODE_RESERVED, passed=not node.reservations, text=text, node=node.node_id)
+    yield view_check(WaitCause(Reason.NODE_RESERVED, node=name), text, passed=not node.reservations)
     for kind in list_kinds(node.capacity):
-        total, left = node.capacity[kind], node.available.get(kind, 0)
-        occupied = node.occupied.get(kind, 0)
+        check, occupied = compare_with_node(Reason.NODE_FULL, node, kind), node.occupied.get(kind, 0)
+        left = max(0, check.maximum - check.used)
         others = f", {format_amount(kind, occupied)} of it by other schedulers" if occupied else ""
-        text = f"{format_amount(kind, max(0, left))} of {format_amount(kind, total)} left{others}"
-        yield CheckView(
-            code=Reason.NODE_FULL,
-            passed=left > 0,
-            text=text,
-            node=node.node_id,
-            resource=kind,
-            used=total - left,
-            maximum=total,
-        )
+        text = f"{format_amount(kind, left)} of {format_amount(kind, check.maximum)} left{others}"
+        yield view_check(check, text, passed=left > 0)
     if node.guarded:
         text = "it has a taint, or a predicate refuses asks without a constraint"
-        yield CheckView(code=Reason.NODE_TAINT, passed=False, text=text, node=node.node_id)
+        yield view_check(WaitCause(Reason.NODE_TAINT, node=name), text)
 
 
 def _summarize_node(node: Node, failed: list[CheckView], reasons: dict[str, int]) -> str:

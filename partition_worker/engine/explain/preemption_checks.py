@@ -6,7 +6,7 @@ are counted by the reason that protects them.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, KeysView
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
 
@@ -93,61 +93,55 @@ def check_preemption(
         left = format_resources(remaining_guarantee(leaf), limit=True)
         text = f"it does not fit the remaining guarantee of {leaf.path} ({left}), so it preempts nothing"
         return _stop(Reason.PREEMPTION_GUARANTEE_USED, text, queue=leaf.path)
-    reach = _examine_reach(state, leaf, ask, now)
-    plan = None
+    reach, plan = _examine_reach(state, leaf, ask, now), None
     if not reach.is_cut and ask.shape.constraint is None and not state.nodes.ever_guarded:
         plan = victim_choice.plan_victims(state, application, ask, nodes_tried=nodes_tried)
     waits = _find_pause(state, leaf, group, now)
     if isinstance(plan, Preempt):
-        return _describe_plan(plan, waits)
+        node, victims = plan.node.node_id, plan.victims
+        text = f"it may preempt {format_count(len(victims), 'allocation')} on {node}"
+        text = text if victims else f"it may get {node}, which is reserved for others"
+        waits = waits or PreemptionOutlook(CheckView(code=Reason.PREEMPTION_NO_VICTIM, passed=True, text=text))
+        return replace(waits, victims=victims, node_id=node)
     if waits is not None and plan is None and reach.total:
-        return PreemptionOutlook(waits[0], waits[1])
+        return waits
     return _describe_failure(leaf, reach, plan)
 
 
-def _stop(code: Reason, text: str, *, queue: str = "") -> PreemptionOutlook:
-    return PreemptionOutlook(CheckView(code=code, passed=False, text=text, queue=queue))
+def _stop(code: Reason, text: str, *, queue: str = "", wait_s: float = 0.0) -> PreemptionOutlook:
+    return PreemptionOutlook(CheckView(code=code, passed=False, text=text, queue=queue), wait_s)
 
 
-def _find_pause(state: PartitionState, leaf: Queue, group: AskGroup, now: float) -> tuple[CheckView, float] | None:
+def _find_pause(state: PartitionState, leaf: Queue, group: AskGroup, now: float) -> PreemptionOutlook | None:
     """Return why victims may not be sought yet, and for how many seconds."""
     code = victim_choice.find_obstacle(state, leaf, group, now)
     if code is Reason.PREEMPTION_DELAY:
         delay, left = format_seconds(leaf.policies.preemption_delay_s), victim_choice.delay_end(leaf, group) - now
         text = f"an ask of {leaf.path} may preempt others after {delay}: in {format_seconds(left)} for this one"
-        return CheckView(code=code, passed=False, text=text, queue=leaf.path), left
+        return _stop(code, text, queue=leaf.path, wait_s=left)
     if code is Reason.PREEMPTION_PAUSE:
         left = max(victim_choice.pause_end(state, leaf, group), state.preemptions.pause_until) - now
         text = f"victims were sought a moment ago, and are sought again in {max(left, 0.1):.1f} s"
-        return CheckView(code=code, passed=False, text=text, queue=leaf.path), left
+        return _stop(code, text, queue=leaf.path, wait_s=left)
     if code is Reason.PREEMPTION_CLUSTER_UNUSED:
         text = f"less than {state.tuning.preemption_threshold:.0%} of the cluster is used, from where on asks preempt"
-        return CheckView(code=code, passed=False, text=text), 0.0
+        return _stop(code, text)
     return None
 
 
-def _describe_plan(plan: Preempt, waits: tuple[CheckView, float] | None) -> PreemptionOutlook:
-    node, victims = plan.node.node_id, plan.victims
-    what = f"{format_count(len(victims), 'allocation')} on {node}"
-    if waits is not None:
-        return PreemptionOutlook(waits[0], waits[1], victims, node)
-    text = f"it may preempt {what}" if victims else f"it may get {node}, which is reserved for others"
-    return PreemptionOutlook(CheckView(code=Reason.PREEMPTION_NO_VICTIM, passed=True, text=text), 0.0, victims, node)
-
-
 def _describe_failure(leaf: Queue, reach: Reach, plan: object) -> PreemptionOutlook:
+    """Say why no victims were found, with what protects the allocations within reach."""
     reasons = ", ".join(f"{number} {_PHRASES[code]}" for code, number in reach.protected.most_common())
     if reach.cooldown_s < inf:
         reasons += f"; the first cooldown ends in {format_seconds(reach.cooldown_s)}"
     beyond = f" below {reach.fence.path}, beyond which nothing is within its reach" if reach.fence is not None else ""
-    more = " examined" if reach.is_cut else ""
+    every = f"{reach.total} allocations{' examined' if reach.is_cut else ''}{beyond}"
     if not reach.total:
         code = Reason.PREEMPTION_NO_VICTIM if reach.fence is None else Reason.PREEMPTION_FENCE
         return _stop(code, f"there is no other allocation that it might preempt{beyond}", queue=leaf.path)
     if not reach.candidates:
         code = reach.protected.most_common(1)[0][0]
-        text = f"none of {reach.total} allocations{more}{beyond} may be preempted for it: {reasons}"
-        return _stop(code, text, queue=leaf.path)
+        return _stop(code, f"none of {every} may be preempted for it: {reasons}", queue=leaf.path)
     protected = f"; {reasons}" if reasons else ""
     if plan is Reason.PREEMPTION_GUARANTEE_USED:
         text = f"it does not fit the remaining guarantees on its path, so it preempts nothing{protected}"
@@ -157,7 +151,7 @@ def _describe_failure(leaf: Queue, reach: Reach, plan: object) -> PreemptionOutl
         rest = len(reach.too_large) - TOO_LARGE_NAMED_MAX
         names = ", ".join(reach.too_large[:TOO_LARGE_NAMED_MAX]) + (f" and {rest} more" if rest > 0 else "")
         failing += f" without those that are larger than the remaining guarantee of {leaf.path} ({names})"
-    text = f"{reach.candidates} of {reach.total} allocations{more}{beyond} might be preempted, but {failing}{protected}"
+    text = f"{reach.candidates} of {every} might be preempted, but {failing}{protected}"
     return _stop(Reason.PREEMPTION_TOO_LITTLE, text, queue=leaf.path)
 
 

@@ -7,7 +7,7 @@ The order is that of `queue_traversal.py`: at each level the queues by `queue_ke
 from collections.abc import Iterable, Mapping
 from heapq import nsmallest
 from itertools import islice
-from typing import Final
+from typing import Final, TypeVar
 
 from yunishard.common.messages.reasons import MEANINGS, Reason
 from yunishard.common.resources import is_zero
@@ -20,7 +20,10 @@ from yunishard.partition_worker.engine.explain.checks import find_reason
 from yunishard.partition_worker.engine.queues.fair_share import queue_key, share
 from yunishard.partition_worker.engine.queues.queue import Queue
 from yunishard.partition_worker.engine.ready_queues import application_key
+from yunishard.partition_worker.engine.sorted_items import Key
 from yunishard.partition_worker.engine.state import PartitionState
+
+_T = TypeVar("_T")
 
 AHEAD_MAX: Final = 10
 """Queues or applications that an explanation lists as ahead; there may be more, which the last entry counts."""
@@ -68,16 +71,25 @@ _OF_ALL: Final = frozenset((Reason.CLUSTER_FULL, Reason.RESERVED_NODE_FULL, Reas
 """Checks of something for which all compete."""
 
 
+_Placed = tuple[Key, int, _T]
+"""A queue or an application, after its place among its siblings."""
+
+
+def _choose_first(
+    siblings: Iterable[_Placed[_T]], own: tuple[Key, int], queue: Queue, what: str
+) -> tuple[list[_T], list[AheadView]]:
+    """Return the first of those that come before this place, and the entry that counts further ones."""
+    ahead = [one for one in siblings if one[:2] < own]
+    more = len(ahead) - AHEAD_MAX
+    first = [one for _, _, one in nsmallest(AHEAD_MAX, ahead, key=lambda one: one[:2])]
+    return first, [AheadView(queue=queue.path, text=f"{more} more {what} in {queue.path}")] if more > 0 else []
+
+
 def _find_queues(queue: Queue, parent: Queue) -> list[AheadView]:
-    own = (queue_key(queue), queue.rank)
-    ahead = [
-        (queue_key(other), other.rank, other)
-        for other in islice(parent.children.values(), COMPARED_MAX)
-        if other is not queue and not is_zero(other.pending) and (queue_key(other), other.rank) < own
-    ]
-    first = [other for _, _, other in nsmallest(AHEAD_MAX, ahead, key=lambda one: one[:2])]
-    found = [AheadView(queue=one.path, text=_compare_queues(one, queue)) for one in first]
-    return found + _count_more(len(ahead), queue=parent.path, what="queues")
+    children = islice(parent.children.values(), COMPARED_MAX)
+    placed = [(queue_key(one), one.rank, one) for one in children if not is_zero(one.pending)]
+    first, more = _choose_first(placed, (queue_key(queue), queue.rank), parent, "queues")
+    return [*(AheadView(queue=one.path, text=_compare_queues(one, queue)) for one in first), *more]
 
 
 def _compare_queues(other: Queue, queue: Queue) -> str:
@@ -91,13 +103,10 @@ def _compare_queues(other: Queue, queue: Queue) -> str:
 
 
 def _find_applications(state: PartitionState, application: Application, now: float) -> list[AheadView]:
-    own, leaf = (application_key(application), application.rank), application.queue
-    ahead = []
-    for name in islice(leaf.applications, COMPARED_MAX):
-        other = state.applications[name]
-        if other is not application and other.requests and (application_key(other), other.rank) < own:
-            ahead.append((application_key(other), other.rank, other))
-    first = [other for _, _, other in nsmallest(AHEAD_MAX, ahead, key=lambda one: one[:2])]
+    leaf = application.queue
+    others = [state.applications[name] for name in islice(leaf.applications, COMPARED_MAX)]
+    placed = [(application_key(one), one.rank, one) for one in others if one.requests]
+    first, more = _choose_first(placed, (application_key(application), application.rank), leaf, "applications")
     found = [
         AheadView(
             application=one.application_id,
@@ -107,13 +116,13 @@ def _find_applications(state: PartitionState, application: Application, now: flo
         )
         for one in first
     ]
-    return found + _count_more(len(ahead), queue=leaf.path, what="applications")
+    return found + more
 
 
 def _compare_applications(state: PartitionState, other: Application, application: Application, now: float) -> str:
-    number = len(other.requests)
-    asks = f"{number} ask{'s' if number != 1 else ''}"
-    text = f"{other.application_id} has {asks} for {format_resources(other.pending)}"
+    text = (
+        f"{other.application_id} has {format_count(len(other.requests), 'ask')} for {format_resources(other.pending)}"
+    )
     if other.priority > application.priority and other.queue.policies.priority_sort:
         text += f" of priority {other.priority}"
     elif other.queue.policies.application_sort == "fair":
@@ -122,8 +131,7 @@ def _compare_applications(state: PartitionState, other: Application, application
         text += ", and was submitted before"
     first = other.asks.first_group
     assert first is not None, "it waits"
-    reason = find_reason(state, other, first, now)
-    meaning = MEANINGS[reason]
+    meaning = MEANINGS[find_reason(state, other, first, now)]
     return f"{text}; it also waits: {meaning[0].lower()}{meaning[1:].rstrip('.')}"
 
 
@@ -137,8 +145,3 @@ def _find_own_asks(application: Application, group: AskGroup) -> list[AheadView]
         return []
     text = f"{format_count(number, 'earlier or more important ask')} of the application itself"
     return [AheadView(application=application.application_id, queue=application.queue.path, text=text)]
-
-
-def _count_more(number: int, *, queue: str, what: str) -> list[AheadView]:
-    more = number - AHEAD_MAX
-    return [AheadView(queue=queue, text=f"{more} more {what} in {queue}")] if more > 0 else []

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.builders import apps, asks, nodes
 from tests.trial import Trial
 from yunishard.common.messages.reasons import Reason
-from yunishard.partition_worker.engine.explain.counts import UNCOUNTED, count_waiting_asks
+from yunishard.partition_worker.engine.explain.checks import UNCOUNTED, count_waiting_asks
 from yunishard.partition_worker.engine.explain.explanations import explain_ask
 
 QUEUES = (
