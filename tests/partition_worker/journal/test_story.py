@@ -80,8 +80,8 @@ def test_the_story_of_a_placeholder_and_its_replacement(tmp_path: Path) -> None:
         (
             5,
             (
-                "Waits because it needs a placeholder of task group g: of the 2 left for 1 ask, 2 can be replaced, and 0 have "
-                "no node yet."
+                "Waits because it needs a placeholder of task group g: of the 2 left for 1 ask, 2 can be replaced, and "
+                "0 have no node yet."
             ),
         ),
         (5, f"Replaces the placeholder {placeholder}; waits until its release is confirmed."),

@@ -272,9 +272,8 @@ def test_an_ask_with_a_reservation_names_the_node_and_when_that_ends() -> None:
     found = why(trial, "b1")
     assert (found.state, found.stopped_by) == ("reserved", "cluster-full")
     assert found.summary.endswith(" n1 is reserved for it, for another 1 h 59 min at most.")
-    assert "n1 is reserved for it, for another 1 h 59 min at most, and has 4 B left: this ask needs 8 B, so it is short by 4 B" in [
-        check.text for check in found.checks
-    ]
+    text = "n1 is reserved for it, for another 1 h 59 min at most, and has 4 B left: this ask needs 8 B"
+    assert f"{text}, so it is short by 4 B" in [check.text for check in found.checks]
     [view] = found.reservations
     reservation = trial.app("app-2").reservations["b1"]
     assert (view.node, view.application, view.ask) == ("n1", "app-2", "b1")
