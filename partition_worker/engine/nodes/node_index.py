@@ -6,18 +6,17 @@ in it, so a search skips blocks that cannot have room. These bounds are not exac
 raises them; a node that is removed or loses room changes nothing, and the next search that finds no room in the block
 corrects them.
 
-First-fit cursor: if searches for the same amounts have cost too much, a cursor keeps the position that the search has
-reached and the nodes before it that got room since, so the next search continues from there (the ski-rental rule, see
-`nodes.py`).
+First fit: where a search examined many nodes, the index remembers the key of the node that it found, and the next
+search for the same amounts begins there. A node before it that has room when it is put there moves the beginning back.
 
 The sort policies are in `common/node_sort_policies.py`; `nodes.py` decides which nodes are in an index.
 """
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
-from math import inf
+from struct import Struct
 from typing import Final
 
 from yunishard.common.messages.kinds import Resources
@@ -228,97 +227,34 @@ class Reservation:
 # The node index -------------------------------------------------------------------------------------------------------
 
 
-class SortKey:
-    """The place of a node in an index: by score, and for equal scores by id. Never changed, as the branches of an index
-    keep keys of nodes that have moved since.
+SortKey = bytes
+"""The scores of a node, the first one first, in eight bytes each, then its id. A comparison of bytes is a fraction of
+a comparison of tuples, and the collector visits no bytes.
+"""
+
+BEFORE_ALL: Final[SortKey] = b""
+BEHIND_ALL: Final[SortKey] = b"\xff" * 8
+"""The key of a finite score is smaller."""
+
+_FLOAT: Final = Struct(">d")
+_MIRRORED: Final = bytes(range(255, -1, -1))
+
+
+def sort_key_of(score: float, node: str | SortKey) -> SortKey:
+    """Return the sort key of a node with this score, which must be finite. Nodes with equal scores are in the order of
+    their ids, or of these keys.
     """
+    rest = node.encode() if isinstance(node, str) else node
+    if score >= 0:
+        return _FLOAT.pack(-(score + 0.0)) + rest  # with the sign bit, so behind negative scores; -0.0 is 0.0
+    return _FLOAT.pack(score).translate(_MIRRORED) + rest
 
-    __slots__ = ("node_id", "score", "then")
-
-    def __init__(self, score: float, node_id: str, then: float = 0.0) -> None:
-        self.score = score
-        self.then = then
-        """A second score, for equal ones."""
-        self.node_id = node_id
-
-    def is_before(self, other: "SortKey") -> bool:
-        """Whether the node comes before one with this key."""
-        if self.score != other.score:
-            return self.score < other.score
-        if self.then != other.then:
-            return self.then < other.then
-        return self.node_id < other.node_id
-
-    def __lt__(self, other: "SortKey") -> bool:
-        return self.is_before(other)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (
-            isinstance(other, SortKey)
-            and self.score == other.score
-            and self.node_id == other.node_id
-            and self.then == other.then
-        )
-
-    def __hash__(self) -> int:
-        return hash((self.score, self.then, self.node_id))
-
-    def __repr__(self) -> str:
-        return f"SortKey({self.score}, {self.node_id!r}, {self.then})"
-
-
-BEFORE_ALL: Final = SortKey(-inf, "")
-BEHIND_ALL: Final = SortKey(inf, "")
-"""The scores of nodes are finite."""
-
-
-def _count_before(keys: list[SortKey], key: SortKey) -> int:
-    """Return how many of these keys, which are sorted, come before a key."""
-    low, high = 0, len(keys)
-    while low < high:
-        middle = (low + high) // 2
-        if keys[middle].is_before(key):
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-def _find_block(keys: list[SortKey], key: SortKey) -> int:
-    """Return the block of a branch with these keys in which a key is or belongs."""
-    low, high = 1, len(keys)
-    while low < high:
-        middle = (low + high) // 2
-        if key.is_before(keys[middle]):
-            high = middle
-        else:
-            low = middle + 1
-    return low - 1
-
-
-CURSORS_MAX: Final = 16
-"""Cursors kept for different amounts; beyond it the oldest is dropped."""
 
 CHEAP_STEPS: Final = 24
-"""Nodes and blocks that a search may examine at no cost."""
+"""Nodes and blocks that a search may examine before its end is remembered."""
 
-COSTLY_STEPS: Final = 1024
-"""Further nodes and blocks that searches for the same amounts may examine, in total, before they get a cursor."""
-
-COSTS_MAX: Final = 1024
-"""Amounts for which steps are counted; beyond it counting starts again."""
-
-
-class FirstFitCursor:
-    """The position that searches for the same amounts have reached."""
-
-    __slots__ = ("before", "start")
-
-    def __init__(self) -> None:
-        self.start: SortKey = BEFORE_ALL
-        """No node before it had room when the search passed it."""
-        self.before: list[tuple[SortKey, int, Node]] = []
-        """Nodes before the start that got room later, with their rank: a heap, with outdated entries."""
+STARTS_MAX: Final = 16
+"""Amounts for which it is; beyond it the oldest is dropped, and the next search for them begins at the first node."""
 
 
 class NodeIndex:
@@ -328,9 +264,8 @@ class NodeIndex:
         self._keys: dict[int, SortKey] = {}
         """By the rank of the node."""
         self._root = Block()
-        self._cursors: dict[Amounts, FirstFitCursor] = {}
-        self._costs: dict[Amounts, int] = {}
-        """Steps of searches beyond the cheap ones."""
+        self._starts: dict[Amounts, SortKey] = {}
+        """Amounts for which a search examined many nodes, and a key before which no node has room for them."""
 
     def put(self, node: Node, key: SortKey) -> None:
         """Add a node, or move it to its new place; what is available on it may have changed."""
@@ -348,8 +283,10 @@ class NodeIndex:
                 self._root.keys, self._root.blocks = [root.keys[0]], [root]
                 self._root.most, self._root.lacking = list(root.most), dict(root.lacking)
                 self._root.halve(0)
-        if self._cursors:
-            self._update_cursors(key, node)
+        if self._starts:
+            for amounts, start in self._starts.items():
+                if key < start and fits(node.available_sum, amounts):
+                    self._starts[amounts] = key
 
     def remove(self, node: Node) -> None:
         """Remove a node, if it is in the index."""
@@ -376,22 +313,15 @@ class NodeIndex:
 
     def find(self, amounts: Amounts) -> Node | None:
         """Return the first node with room for these amounts."""
-        root, cursor = self._root, self._cursors.get(amounts)
+        root = self._root
         if not root.may_have_room(amounts):
             return None
-        if cursor is None:
-            found, steps = root.find(amounts, BEFORE_ALL)
-            if steps > CHEAP_STEPS:
-                self._count_steps(amounts, steps - CHEAP_STEPS)
-            return found
-        before = cursor.before
-        while before:
-            key, rank, node = before[0]
-            if self._keys.get(rank) == key and node.has_room(amounts):
-                return node
-            heappop(before)
-        found, _ = root.find(amounts, cursor.start)
-        cursor.start = BEHIND_ALL if found is None else self._keys[found.rank]
+        start = self._starts.get(amounts) if self._starts else None
+        found, steps = root.find(amounts, BEFORE_ALL if start is None else start)
+        if start is not None or steps > CHEAP_STEPS:
+            if start is None and len(self._starts) >= STARTS_MAX:
+                del self._starts[next(iter(self._starts))]
+            self._starts[amounts] = BEHIND_ALL if found is None else self._keys[found.rank]
         return found
 
     def having_room(self, amounts: Amounts) -> Iterator[Node]:
@@ -409,26 +339,6 @@ class NodeIndex:
         self._root.remove(key)
         if len(self._root.blocks) == 1:
             self._root = self._root.blocks[0]
-
-    def _count_steps(self, amounts: Amounts, steps: int) -> None:
-        """Count the cost of a search; create a cursor if searches for these amounts have cost too much."""
-        total = self._costs.pop(amounts, 0) + steps
-        if total >= COSTLY_STEPS:
-            if len(self._cursors) >= CURSORS_MAX:
-                del self._cursors[next(iter(self._cursors))]
-            self._cursors[amounts] = FirstFitCursor()
-            return
-        if len(self._costs) >= COSTS_MAX:
-            self._costs.clear()
-        self._costs[amounts] = total
-
-    def _update_cursors(self, key: SortKey, node: Node) -> None:
-        """Add a node that may have gained room to the cursors that have passed it."""
-        for amounts, cursor in self._cursors.items():
-            if key.is_before(cursor.start) and node.has_room(amounts):
-                heappush(cursor.before, (key, node.rank, node))
-                if len(cursor.before) > 2 * len(self._keys):  # most are outdated
-                    cursor.start, cursor.before = BEFORE_ALL, []
 
 
 class DerivedIndex:
@@ -504,26 +414,26 @@ class Block:
 
     def put(self, key: SortKey, node: Node) -> None:
         if self.blocks:
-            at = _find_block(self.keys, key)
-            if not at and key.is_before(self.keys[0]):
+            at = self._find_block(key)
+            if not at and key < self.keys[0]:
                 self.keys[0] = key
             self.blocks[at].put(key, node)
             self.halve(at)
         else:
-            at = _count_before(self.keys, key)
+            at = bisect_left(self.keys, key)
             self.keys.insert(at, key)
             self.nodes.insert(at, node)
         self._raise_own_bounds(node)
 
     def remove(self, key: SortKey) -> None:
         if not self.blocks:
-            at = _count_before(self.keys, key)
+            at = bisect_left(self.keys, key)
             assert self.keys[at] == key, key
             del self.keys[at], self.nodes[at]
             if not self.nodes:
                 self.most = []
             return
-        at = _find_block(self.keys, key)
+        at = self._find_block(key)
         block = self.blocks[at]
         block.remove(key)
         if len(block.keys) < block.size_max // 4 and len(self.blocks) > 1:
@@ -536,7 +446,7 @@ class Block:
         """Update the bounds for a node in it that may have gained room."""
         self._raise_own_bounds(node)
         if self.blocks:
-            self.blocks[_find_block(self.keys, key)].raise_bounds(key, node)
+            self.blocks[self._find_block(key)].raise_bounds(key, node)
 
     def may_have_room(self, amounts: Amounts) -> bool:
         """Whether a node in it may have room."""
@@ -545,9 +455,9 @@ class Block:
     def find(self, amounts: Amounts, start: SortKey) -> tuple[Node | None, int]:
         """Return the first node from this key on that has room, and the number of examined nodes and blocks."""
         steps = 0
-        is_whole = start is BEFORE_ALL or (bool(self.keys) and not self.keys[0].is_before(start))
+        is_whole = not start or (bool(self.keys) and start <= self.keys[0])
         if self.blocks:
-            at = 0 if is_whole else _find_block(self.keys, start)
+            at = 0 if is_whole else self._find_block(start)
             while at < len(self.blocks):
                 block = self.blocks[at]
                 at += 1
@@ -558,7 +468,7 @@ class Block:
                     if found is not None:
                         return found, steps
         else:
-            at = 0 if is_whole else _count_before(self.keys, start)
+            at = 0 if is_whole else bisect_left(self.keys, start)
             while at < len(self.nodes):
                 node = self.nodes[at]
                 at += 1
@@ -616,6 +526,10 @@ class Block:
         yield from self.nodes
         for block in self.blocks:
             yield from block
+
+    def _find_block(self, key: SortKey) -> int:
+        """Return the block of a branch in which a key is or belongs."""
+        return max(bisect_right(self.keys, key) - 1, 0)
 
     def _raise_own_bounds(self, node: Node) -> None:
         raise_all(self.most, node.available_sum)

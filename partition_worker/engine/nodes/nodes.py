@@ -34,6 +34,7 @@ from yunishard.partition_worker.engine.nodes.node_index import (
     NodeIndex,
     PackIndex,
     SortKey,
+    sort_key_of,
 )
 from yunishard.partition_worker.engine.nodes.reserved_nodes import ReservedNodes
 from yunishard.partition_worker.engine.predicates.evaluation import Predicates
@@ -322,9 +323,7 @@ class Nodes:
             index = self._derive(
                 ("", amounts),
                 self.index,
-                lambda node, key: (
-                    SortKey(waste(node, wanted), node.node_id, key.score) if node.is_large_enough(amounts) else None
-                ),
+                lambda node, key: sort_key_of(waste(node, wanted), key) if node.is_large_enough(amounts) else None,
             )
         nodes = index.refresh(self.index)
         best = nodes.first()
@@ -403,7 +402,7 @@ class Nodes:
             score = score_fair(node.available_sum, node.capacity_sum, self._weights_by_type)
         else:
             score = score_node(node.available_sum, node.capacity_sum, self._weights_by_type)
-        return SortKey(score, node.node_id)
+        return sort_key_of(score, node.node_id)
 
     def _pack_index(self, application: "Application") -> NodeIndex:
         """Return the nodes on which an application with the node order `pack` runs."""

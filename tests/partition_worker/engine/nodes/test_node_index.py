@@ -8,14 +8,13 @@ import pytest
 from yunishard.partition_worker.engine.amounts import Amounts, amounts_of, name_types
 from yunishard.partition_worker.engine.nodes.node_index import (
     BRANCH_MAX,
-    COSTLY_STEPS,
-    CURSORS_MAX,
     LACKING_MAX,
     LEAF_MAX,
+    STARTS_MAX,
     Block,
     Node,
     NodeIndex,
-    SortKey,
+    sort_key_of,
 )
 
 MANY = 2 * LEAF_MAX * BRANCH_MAX
@@ -31,7 +30,7 @@ def node(number: int, **capacity: int) -> Node:
 def index(*nodes: Node) -> NodeIndex:
     one = NodeIndex()
     for rank, each in enumerate(nodes):
-        one.put(each, SortKey(float(rank), each.node_id))
+        one.put(each, sort_key_of(float(rank), each.node_id))
     return one
 
 
@@ -42,14 +41,14 @@ def with_room(one: NodeIndex, **amounts: int) -> list[str]:
 def test_nodes_are_in_the_order_of_their_places() -> None:
     first, second, third = node(1), node(2), node(3)
     one = NodeIndex()
-    one.put(third, SortKey(0.5, "n3"))
-    one.put(second, SortKey(0.5, "n2"))
-    one.put(first, SortKey(0.1, "n1"))
+    one.put(third, sort_key_of(0.5, "n3"))
+    one.put(second, sort_key_of(0.5, "n2"))
+    one.put(first, sort_key_of(0.1, "n1"))
     assert list(one) == [first, second, third]
     assert one.first() is first
-    one.put(first, SortKey(0.9, "n1"))
+    one.put(first, sort_key_of(0.9, "n1"))
     assert list(one) == [second, third, first]
-    assert one.key(first) == SortKey(0.9, "n1")
+    assert one.key(first) == sort_key_of(0.9, "n1")
 
 
 def test_a_node_that_is_dropped_is_in_no_longer_and_may_be_dropped_again() -> None:
@@ -127,7 +126,7 @@ def test_it_agrees_with_a_sorted_list_whatever_happens(seed: int) -> None:
             case "put":
                 each.resize(random_amounts(chance))
                 score = chance.randrange(-20, 20) / 16
-                one.put(each, SortKey(score, each.node_id))
+                one.put(each, sort_key_of(score, each.node_id))
                 plain[each.node_id] = score, each.node_id
             case "gain":
                 each.resize({kind: 2 * amount for kind, amount in each.capacity.items()} | {"memory": 20})
@@ -186,13 +185,13 @@ def crowded(random: Random, nodes: list[Node]) -> NodeIndex:
     """Most have room for nothing, so that a search from the first one is dear."""
     index = NodeIndex()
     for each in nodes:
-        index.put(each, SortKey(random.random(), each.node_id))
+        index.put(each, sort_key_of(random.random(), each.node_id))
     return index
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_first_node_with_room_is_found_whatever_happens(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("CHEAP_STEPS", 2), ("COSTLY_STEPS", 20), ("CURSORS_MAX", len(SHAPES) - seed % 2)):
+    for name, value in (("CHEAP_STEPS", 2), ("STARTS_MAX", len(SHAPES) - seed % 2)):
         monkeypatch.setattr(f"yunishard.partition_worker.engine.nodes.node_index.{name}", value)
     random = Random(seed)
     nodes = [sized_node(number) for number in range(600)]
@@ -201,13 +200,13 @@ def test_the_first_node_with_room_is_found_whatever_happens(seed: int, monkeypat
         one = random.choice(nodes)
         match random.choice(["move", "move", "fill", "empty", "gain", "drop"]):
             case "move":
-                index.put(one, SortKey(random.random(), one.node_id))
+                index.put(one, sort_key_of(random.random(), one.node_id))
             case "fill":
                 one.resize({})
-                index.put(one, SortKey(random.random(), one.node_id))
+                index.put(one, sort_key_of(random.random(), one.node_id))
             case "empty":
                 one.resize({"memory": random.randint(0, 7), "vcore": random.randint(0, 7)})
-                index.put(one, SortKey(random.random(), one.node_id))
+                index.put(one, sort_key_of(random.random(), one.node_id))
             case "gain" if (place := index.key(one)) is not None:
                 one.resize({"memory": 4, "vcore": random.randint(0, 4)})
                 index.note_room(one) if random.random() < 0.5 else index.put(one, place)
@@ -215,30 +214,27 @@ def test_the_first_node_with_room_is_found_whatever_happens(seed: int, monkeypat
                 index.remove(one)
         amounts = random.choice(SHAPES)
         assert index.find(amounts) is plainly(index, amounts), step
-    assert index._cursors
+    assert index._starts
 
 
 def test_a_costly_search_need_not_begin_at_the_first_node_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    nodes = [
-        sized_node(number, memory=number % 2 * 9, vcore=(number + 1) % 2 * 9) for number in range(3 * COSTLY_STEPS)
-    ]
+    nodes = [sized_node(number, memory=number % 2 * 9, vcore=(number + 1) % 2 * 9) for number in range(99 * LEAF_MAX)]
     nodes.append(sized_node(len(nodes), memory=9, vcore=9))
     index = NodeIndex()
     for rank, each in enumerate(nodes):
-        index.put(each, SortKey(float(rank), each.node_id))
+        index.put(each, sort_key_of(float(rank), each.node_id))
     assert index.find(SHAPES[0]) is nodes[-1]
     assert index.find(SHAPES[0]) is nodes[-1]
     starts = []
     find = Block.find
     monkeypatch.setattr(Block, "find", lambda *args: starts.append(args[2]) or find(*args))
-    index.put(nodes[-1], SortKey(float(len(nodes)), nodes[-1].node_id))
+    index.put(nodes[-1], sort_key_of(float(len(nodes)), nodes[-1].node_id))
     assert index.find(SHAPES[0]) is nodes[-1]
-    assert all(start > SortKey(1.0, "") for start in starts), starts
+    assert all(start > sort_key_of(1.0, "") for start in starts), starts
 
 
 def every_search_is_costly(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("CHEAP_STEPS", "COSTLY_STEPS"):
-        monkeypatch.setattr(f"yunishard.partition_worker.engine.nodes.node_index.{name}", 0)
+    monkeypatch.setattr("yunishard.partition_worker.engine.nodes.node_index.CHEAP_STEPS", 0)
 
 
 def test_of_those_that_gained_the_first_with_room_is_found(
@@ -248,7 +244,7 @@ def test_of_those_that_gained_the_first_with_room_is_found(
     nodes = [sized_node(number) for number in range(4)]
     index = NodeIndex()
     for rank, each in enumerate(nodes):
-        index.put(each, SortKey(float(rank), each.node_id))
+        index.put(each, sort_key_of(float(rank), each.node_id))
     last = nodes[3]
     last.resize({"memory": 9, "vcore": 9})
     index.note_room(last)
@@ -262,28 +258,11 @@ def test_of_those_that_gained_the_first_with_room_is_found(
     assert index.find(SHAPES[0]) is nodes[2]
     index.remove(nodes[2])
     assert index.find(SHAPES[0]) is last
-    assert index._cursors[SHAPES[0]].before == []
 
 
-def test_nodes_that_gain_again_and_again_leave_no_trail(monkeypatch: pytest.MonkeyPatch) -> None:
-    every_search_is_costly(monkeypatch)
-    nodes = [sized_node(number, memory=9, vcore=9) for number in range(4)]
-    index = NodeIndex()
-    for rank, each in enumerate(nodes):
-        index.put(each, SortKey(float(rank), each.node_id))
-    index.find(SHAPES[0])
-    nodes[0].resize({})
-    index.find(SHAPES[0])
-    for step in range(1000):
-        nodes[0].resize({"memory": 9 * (step % 2), "vcore": 9})
-        index.put(nodes[0], SortKey(float(-step), "n0"))
-        assert len(index._cursors[SHAPES[0]].before) <= 2 * len(nodes)
-    assert index.find(SHAPES[0]) is nodes[0]
-
-
-def test_not_more_than_so_many_cursors_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_amounts_whose_searches_are_remembered_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     every_search_is_costly(monkeypatch)
     one = index(node(1, memory=MANY))
-    for amount in range(1, 3 * CURSORS_MAX):
+    for amount in range(1, 3 * STARTS_MAX):
         assert one.find(amounts_of({"memory": amount})) is not None
-    assert len(one._cursors) == CURSORS_MAX
+    assert len(one._starts) == STARTS_MAX

@@ -6,7 +6,7 @@ from tests.builders import config
 from yunishard.partition_worker.engine.allocation import Allocation, make_shape
 from yunishard.partition_worker.engine.amounts import Amounts, amounts_of
 from yunishard.partition_worker.engine.nodes import reserved_nodes
-from yunishard.partition_worker.engine.nodes.node_index import Node, Reservation, SortKey
+from yunishard.partition_worker.engine.nodes.node_index import Node, Reservation, sort_key_of
 from yunishard.partition_worker.engine.nodes.reserved_nodes import OUTRANKED_MAX, ReservedNodes
 from yunishard.partition_worker.engine.queues.queue import Queue
 from yunishard.partition_worker.engine.queues.tree import Tree
@@ -35,7 +35,7 @@ def filled(*nodes: Node) -> ReservedNodes:
     """These nodes, in their order."""
     reserved = ReservedNodes()
     for place, one in enumerate(nodes):
-        reserved.put(one, SortKey(float(place), one.node_id))
+        reserved.put(one, sort_key_of(float(place), one.node_id))
     return reserved
 
 
@@ -62,7 +62,7 @@ def test_a_node_on_which_victims_were_preempted_for_the_ask_is_not_found() -> No
     one = node(1, at, 0)
     reserved = filled(one)
     next(iter(one.reservations.values())).keeps_since = 1.0
-    reserved.put(one, SortKey(0.0, one.node_id))
+    reserved.put(one, sort_key_of(0.0, one.node_id))
     assert (found(reserved, at, 9), one in reserved, reserved.may_have_room(TWO)) == ([], False, False)
 
 
@@ -82,7 +82,7 @@ def test_a_node_that_is_reserved_for_another_ask_changes_its_priority() -> None:
     reserved = filled(one)
     assert found(reserved, at, 1) == ["n1"]
     one.reservations = node(1, at, 1).reservations
-    reserved.put(one, SortKey(0.0, one.node_id))
+    reserved.put(one, sort_key_of(0.0, one.node_id))
     assert (found(reserved, at, 1), found(reserved, at, 2)) == ([], ["n1"])
     reserved.remove(one)
     reserved.remove(one)

@@ -14,7 +14,7 @@ from yunishard.common.config.validation import load
 from yunishard.common.messages.kinds import Resources
 from yunishard.common.node_sort_policies import NODE_SORT_POLICIES, ScoreNode, score_bin_packing, score_fair
 from yunishard.partition_worker.engine.amounts import Sum, amounts_of, name_types
-from yunishard.partition_worker.engine.nodes.node_index import BEFORE_ALL, BEHIND_ALL, Node, SortKey
+from yunishard.partition_worker.engine.nodes.node_index import BEFORE_ALL, BEHIND_ALL, Node, sort_key_of
 from yunishard.partition_worker.engine.nodes.nodes import node_choice_of, weigh
 
 EVENLY = {"vcore": 1.0, "memory": 1.0}
@@ -69,14 +69,14 @@ IDS = st.text(max_size=4)
 @example(1.0, "n1", 1.0, "n10")
 @example(0.5, "\uffff", 0.5, "\U0001f600")
 def test_places_sort_as_score_and_id_do(score: float, node_id: str, other: float, other_id: str) -> None:
-    place, another = SortKey(score, node_id), SortKey(other, other_id)
+    place, another = sort_key_of(score, node_id), sort_key_of(other, other_id)
     assert (place < another) == ((score, node_id) < (other, other_id))
     assert (place == another) == ((score, node_id) == (other, other_id))
 
 
 @given(SCORES, IDS)
 def test_all_places_are_between_the_ends(score: float, node_id: str) -> None:
-    assert BEFORE_ALL < SortKey(score, node_id) < BEHIND_ALL
+    assert BEFORE_ALL < sort_key_of(score, node_id) < BEHIND_ALL
 
 
 @pytest.mark.parametrize(
