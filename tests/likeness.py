@@ -38,8 +38,8 @@ LOST: Final = frozenset(
         *("Partition.readiness", "SwapCandidates.checked_round", "SwapCandidates.parked", "SwapCandidates.offered"),
         *("ReservationIndex.checked_round", "ReservationIndex.candidates", "ReservationIndex.has_candidates"),
         *("ReservationIndex.grown", "ReservationIndex.charged", "ReservationIndex.has_new_limits"),
-        *("ReservationIndex.share_max", "Application.reserves_anew_at"),
-        *("Queue.ready_children", "Predicates.in_vain"),
+        *("ReservationIndex.share_max", "Application.reserves_anew_at", "Application.max_sum"),
+        *("Queue.ready_children", "Queue.ready_applications", "Predicates.in_vain"),
         # verdicts of the RM, which it is asked for again
         "Predicates.verdicts",
         # events and log lines that are repeated at most once
@@ -129,6 +129,11 @@ def _parts(thing: object) -> Iterator[tuple[Hashable, object]]:
     match thing:
         case Order() | SortedItems():
             yield from enumerate(thing)
+        case Application():
+            yield "max_allocated", thing.max_allocated
+            for name, part in _fields(thing):
+                has_gone = name == "queue" and thing.state in ENDED  # its queue may have gone
+                yield name, thing.queue.path if has_gone else part
         case AskGroup():
             yield "asks", list(thing)
             yield from _fields(thing)
@@ -147,9 +152,6 @@ def _parts(thing: object) -> Iterator[tuple[Hashable, object]]:
             yield from ((key, part) for key, part in thing.items() if part != 0 or isinstance(part, bool))
         case list() | tuple() | deque():
             yield from enumerate(thing)
-        case Application() if thing.state in ENDED:  # its queue may be gone
-            yield "queue", thing.queue.path
-            yield from ((name, part) for name, part in _fields(thing) if name != "queue")
         case _:
             yield from _fields(thing)
 

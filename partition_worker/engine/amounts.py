@@ -137,15 +137,6 @@ def take(total: Sum, amounts: Amounts, owner: str) -> None:
         total[number] = left
 
 
-def raise_to(highest: Sum, total: Sum, amounts: Amounts) -> None:
-    """Raise maximums in place to a sum, to which these amounts were added."""
-    if len(highest) < amounts.width:
-        widen(highest, amounts.width)
-    for number, _ in amounts.pairs:
-        if total[number] > highest[number]:
-            highest[number] = total[number]
-
-
 def raise_all(highest: Sum, total: Sum) -> None:
     """Raise maximums in place to a sum, where that is larger and positive."""
     if len(highest) < len(total):

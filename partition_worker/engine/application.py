@@ -22,7 +22,7 @@ from typing import Final, Literal
 from yunishard.common.messages.kinds import Resources
 from yunishard.common.resources import describe_amount, plus, total_of
 from yunishard.partition_worker.engine.allocation import Allocation, PendingAsks
-from yunishard.partition_worker.engine.amounts import Amounts, Sum, add, name_types, raise_to, subtract
+from yunishard.partition_worker.engine.amounts import Amounts, Sum, add, name_types, raise_all, subtract
 from yunishard.partition_worker.engine.nodes.node_index import PackIndex, Reservation
 from yunishard.partition_worker.engine.queues.queue import NOTHING_PENDING, Queue
 from yunishard.partition_worker.engine.sorted_items import Item
@@ -217,7 +217,7 @@ class Application(Item):
         self.allocated_sum: Sum = []
         self.placeholder_sum: Sum = []
         self.max_sum: Sum = []
-        """The maximum that either sum ever reached, per resource type."""
+        """The maximum from which either sum fell; what they are now may be more."""
         self.gang_style = gang_style
         """Whether it continues without placeholders that time out (Soft) or fails (Hard)."""
         self.placeholder_timeout_s = placeholder_timeout_s
@@ -264,7 +264,10 @@ class Application(Item):
     @property
     def max_allocated(self) -> Resources:
         """The maximum that either sum ever reached, per resource type."""
-        return name_types(self.max_sum)
+        highest = list(self.max_sum)
+        raise_all(highest, self.allocated_sum)
+        raise_all(highest, self.placeholder_sum)
+        return name_types(highest)
 
     @property
     def holds_placeholders(self) -> bool:
@@ -324,14 +327,17 @@ class Application(Item):
 
     def remove_allocation(self, allocation: Allocation) -> None:
         del self.allocations[allocation.key]
-        subtract(self.placeholder_sum if allocation.placeholder else self.allocated_sum, allocation.shape.amounts)
+        total = self.placeholder_sum if allocation.placeholder else self.allocated_sum
+        raise_all(self.max_sum, total)
+        subtract(total, allocation.shape.amounts)
         self.withdraw_placeholder(allocation)
 
     def grow_allocated(self, amounts: Amounts, *, placeholder: bool) -> None:
         """Add amounts (negative: subtract) to the sum of its real allocations or of its placeholders."""
         total = self.placeholder_sum if placeholder else self.allocated_sum
+        if amounts.is_negative:
+            raise_all(self.max_sum, total)
         add(total, amounts)
-        raise_to(self.max_sum, total, amounts)
 
     # Placeholders ---------------------------------------------------------------------------------------------------
 

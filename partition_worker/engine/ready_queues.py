@@ -37,7 +37,7 @@ from yunishard.partition_worker.engine.queues.fair_share import (
 )
 from yunishard.partition_worker.engine.queues.queue import Queue
 from yunishard.partition_worker.engine.queues.tree import Tree
-from yunishard.partition_worker.engine.sorted_items import NO_SHARES, Order, SortedItems, SortKey
+from yunishard.partition_worker.engine.sorted_items import NO_SHARES, Order, SortKey
 from yunishard.partition_worker.engine.unschedulable_asks import (
     AttemptProgress,
     ClosedBuckets,
@@ -65,8 +65,6 @@ class Readiness:
         self._tree = tree
         self._nodes = nodes
         self._applications = applications
-        self.ready: dict[int, SortedItems[Application]] = {}
-        """By the rank of a leaf, its ready applications, the most deserving first."""
         self.turns = StateAwareTurns()
         self.touched: list[Queue] = []
         self.touched_applications: list[Application] = []
@@ -198,8 +196,7 @@ class Readiness:
         """Sort the applications of a leaf again, after a change of its policies or limits, as if none had been tried.
         `refresh` does that, as there may be very many.
         """
-        for one in self.ready.pop(leaf.rank, ()):
-            one.is_sorted = False  # the collection goes as a whole, instead of one search for each of thousands
+        leaf.ready_applications.clear()
         parked = self.unschedulable.pop(leaf.rank, None)
         if parked is not None:
             parked.clear()
@@ -218,7 +215,7 @@ class Readiness:
 
     def forget_application(self, application: Application) -> None:
         """Remove an application that has left its queue."""
-        self._drop_ready(application)
+        application.queue.ready_applications.drop(application)
         application.is_touched = False
         self.cut.pop(application.rank, None)
         self.changed_asks.pop(application.rank, None)
@@ -249,7 +246,7 @@ class Readiness:
         self._has_continued = bool(self.cut) and not self._has_continued
         if self._has_continued:
             application, _ = next(iter(self.cut.values()))
-            if application not in self.ready[application.queue.rank]:
+            if not application.is_sorted:
                 self._update_ready(application)
                 self.touch(application.queue)
 
@@ -264,7 +261,7 @@ class Readiness:
         otherwise others have theirs first.
         """
         if not stays:
-            self._drop_ready(application)
+            application.queue.ready_applications.drop(application)
         self.cut[application.rank] = application, progress
 
     def continue_attempt(self, application: Application) -> AttemptProgress | None:
@@ -353,15 +350,16 @@ class Readiness:
         # Also if others are ready: a parked one may deserve it more, and takes its place among them.
         if parked is not None and parked.checked_round != self.retry_round and not parked.is_trying:
             self._bring_back(parked)
-        ready = self.ready.get(leaf.rank)
-        return None if ready is None else ready.first()
+        first = leaf.ready_applications.first()
+        assert first is None or isinstance(first, Application), leaf.path
+        return first
 
     def park_application(
         self, application: Application, account: UsageAccount, waits: Iterable[Wait], searches: Searches
     ) -> None:
         """Park an application that may not start, or of which no ask can be placed in this retry round."""
         leaf = application.queue
-        self._drop_ready(application)
+        application.queue.ready_applications.drop(application)
         parked = self.unschedulable.get(leaf.rank)
         if parked is None:
             parked = UnschedulableAsks(leaf, self.closed, self.parked_queues, self.searches)
@@ -399,19 +397,9 @@ class Readiness:
         leaf = application.queue
         self._unpark(application)
         if application.requests and (not leaf.state_aware or self.turns.is_turn_of(application)):
-            self._put_ready(application, application_key(application))
+            leaf.ready_applications.put(application, application_key(application))
         else:
-            self._drop_ready(application)
-
-    def _put_ready(self, application: Application, key: SortKey) -> None:
-        ready = self.ready.get(application.queue.rank)
-        if ready is None:
-            ready = self.ready[application.queue.rank] = SortedItems()
-        ready.put(application, key)
-
-    def _drop_ready(self, application: Application) -> None:
-        if application.is_sorted:
-            self.ready[application.queue.rank].drop(application)
+            leaf.ready_applications.drop(application)
 
     def _unpark(self, application: Application) -> None:
         parked = self.unschedulable.get(application.queue.rank)
@@ -431,7 +419,7 @@ class Readiness:
         sort_key, _, application, key = min(found, key=lambda one: one[:2])
         parked.unpark(application)
         parked.brought_back, parked.is_trying = (application.rank, key), True
-        self._put_ready(application, sort_key)
+        leaf.ready_applications.put(application, sort_key)
 
     def _may_place_below(self, queue: Queue) -> bool:
         """Whether something that waits in or below a queue may be placed."""

@@ -6,7 +6,7 @@ in it, so a search skips blocks that cannot have room. These bounds are not exac
 raises them; a node that is removed or loses room changes nothing, and the next search that finds no room in the block
 corrects them.
 
-First fit: where a search examined many nodes, the index remembers the key of the node that it found, and the next
+First fit: where a search examined many nodes, the index stores the key of the node that it found, and the next
 search for the same amounts begins there. A node before it that has room when it is put there moves the beginning back.
 
 The sort policies are in `common/node_sort_policies.py`; `nodes.py` decides which nodes are in an index.
@@ -251,10 +251,10 @@ def sort_key_of(score: float, node: str | SortKey) -> SortKey:
 
 
 CHEAP_STEPS: Final = 24
-"""Nodes and blocks that a search may examine before its end is remembered."""
+"""Nodes and blocks that a search may examine before its result is stored."""
 
 STARTS_MAX: Final = 16
-"""Amounts for which it is; beyond it the oldest is dropped, and the next search for them begins at the first node."""
+"""Amounts with a stored start. Beyond it the oldest is dropped: its next search starts at the first node."""
 
 
 class NodeIndex:
@@ -390,7 +390,7 @@ dropped, and searched once more.
 
 
 class Block:
-    """A leaf with nodes, or a branch with blocks: all of them leaves, or all branches of the same depth."""
+    """A leaf with nodes, or a branch with two or more blocks: all of them leaves, or all branches of the same depth."""
 
     __slots__ = ("blocks", "keys", "lacking", "most", "nodes")
 
@@ -417,17 +417,19 @@ class Block:
             at = self._find_block(key)
             if not at and key < self.keys[0]:
                 self.keys[0] = key
-            self.blocks[at].put(key, node)
-            self.halve(at)
+            block = self.blocks[at]
+            block.put(key, node)
+            if len(block.keys) > LEAF_MAX:
+                self.halve(at)
         else:
-            at = bisect_left(self.keys, key)
+            at = self._find_place(key)
             self.keys.insert(at, key)
             self.nodes.insert(at, node)
         self._raise_own_bounds(node)
 
     def remove(self, key: SortKey) -> None:
         if not self.blocks:
-            at = bisect_left(self.keys, key)
+            at = self._find_place(key)
             assert self.keys[at] == key, key
             del self.keys[at], self.nodes[at]
             if not self.nodes:
@@ -529,7 +531,19 @@ class Block:
 
     def _find_block(self, key: SortKey) -> int:
         """Return the block of a branch in which a key is or belongs."""
-        return max(bisect_right(self.keys, key) - 1, 0)
+        # The first and the last are mostly it: a search takes the first node, which has the most room, and puts it
+        # behind those that were used less.
+        keys = self.keys
+        if key < keys[1]:
+            return 0
+        return len(keys) - 1 if key >= keys[-1] else bisect_right(keys, key) - 1
+
+    def _find_place(self, key: SortKey) -> int:
+        """Return how many nodes of a leaf come before a key."""
+        keys = self.keys
+        if not keys or key <= keys[0]:
+            return 0
+        return len(keys) if key > keys[-1] else bisect_left(keys, key)
 
     def _raise_own_bounds(self, node: Node) -> None:
         raise_all(self.most, node.available_sum)

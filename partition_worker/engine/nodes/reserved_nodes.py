@@ -52,7 +52,7 @@ class ReservedNodes:
 
     def remove(self, node: Node) -> None:
         """Remove a node that is closed or no longer reserved, if it is in."""
-        holder = self._holders.pop(node.rank, None)
+        holder = self._holders.pop(node.rank, None) if self._holders else None
         if holder is not None:
             index = self._indexes[holder]
             index.remove(node)

@@ -233,6 +233,8 @@ class Queue(Item):
         """Ids of its applications, in order of arrival. Applications of a parent get nothing new."""
         self.ready_children: SortedItems[Queue] = SortedItems()
         """Children with pending asks worth trying, in sort order."""
+        self.ready_applications: SortedItems[Item] = SortedItems()
+        """Applications of a leaf with asks worth trying, in sort order."""
         self.is_parked: bool = False
         """Whether it is with the parked queues of its parent instead (`ParkedQueues`)."""
 

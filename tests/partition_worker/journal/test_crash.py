@@ -17,6 +17,8 @@ pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).parents[3]
 LIVES = 8
+LIVES_MAX = 100
+"""Under load, a worker may have written too little for a snapshot when it is killed; then more lives follow."""
 
 WRITES = """
 import asyncio, sys
@@ -64,7 +66,7 @@ def test_nothing_that_was_kept_is_missing_after_any_number_of_crashes(tmp_path: 
     chance = random.Random(6)
     kept = 0
     snapshots = set()
-    for epoch in range(1, LIVES + 1):
+    for epoch in range(1, LIVES_MAX + 1):
         kept = life(tmp_path, epoch, chance)
         database = opened(files_in(tmp_path), epoch)
         found = found_in(files_in(tmp_path))
@@ -78,4 +80,6 @@ def test_nothing_that_was_kept_is_missing_after_any_number_of_crashes(tmp_path: 
         assert found.snapshot == (str(found.snapshot_number).encode() if found.snapshot_number else None)
         snapshots.add(found.snapshot_number)
         database.close()
+        if epoch >= LIVES and len(snapshots) > 3:
+            break
     assert len(snapshots) > 3

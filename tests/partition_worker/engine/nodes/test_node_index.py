@@ -260,7 +260,7 @@ def test_of_those_that_gained_the_first_with_room_is_found(
     assert index.find(SHAPES[0]) is last
 
 
-def test_the_amounts_whose_searches_are_remembered_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_amounts_with_a_stored_start_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     every_search_is_costly(monkeypatch)
     one = index(node(1, memory=MANY))
     for amount in range(1, 3 * STARTS_MAX):
