@@ -201,10 +201,7 @@ def _ask_again(state: PartitionState, application: Application, ask: Allocation,
     if predicates.asks_manager and tags.get(SCOPE) in (NODE_SCOPE, PARTITION_SCOPE):
         if objection := find_text_objection((ask.key,), tags):
             raise _Refusal(objection)
-        try:
-            constraint = predicates.read_constraint(tags, ask.key)
-        except ValueError as error:
-            raise _Refusal(str(error)) from error
+        constraint = _read_constraint(state, ask.key, tags, is_ask=True)
         assert constraint is not None, ask.key  # as the RM is asked about it
         ledger.constrain_ask(state, application, ask, constraint, tags)
         predicates.verdicts.drop(ask.key)
@@ -254,24 +251,24 @@ def _apply_foreign(state: PartitionState, message: rm_messages.Allocation) -> No
 
 def release_allocation(state: PartitionState, release: rm_messages.AllocationRelease) -> None:
     """Process a release of one allocation, of everything an application has, or of a foreign allocation."""
-    if not release.application_id:
-        _release_foreign(state, release)
-        return
-    application = state.applications.get(release.application_id)
-    if application is None:
-        if release.application_id in state.pending_submissions:
-            _hold_release(state, release)
-            return
-        state.emit(IgnoredRelease(release, f"application {release.application_id} is unknown"))
-        return
-    if release.allocation_key:
-        known = application.find(release.allocation_key)
-        if known is None:
-            state.emit(IgnoredRelease(release, f"unknown to application {release.application_id}"))
-            return
-        _release_one(state, application, known, release.termination_type)
-    else:
+    name, key = release.application_id, release.allocation_key
+    application = state.applications.get(name)
+    if not name:
+        node = state.foreign.pop(key, None)
+        if node is None:
+            state.emit(IgnoredRelease(release, "no foreign allocation has this key"))
+        else:
+            _remove_foreign(state, node, key)
+    elif application is None and name in state.pending_submissions:
+        _hold_release(state, release)
+    elif application is None:
+        state.emit(IgnoredRelease(release, f"application {name} is unknown"))
+    elif not key:
         _release_all(state, application, release.termination_type)
+    elif (known := application.find(key)) is None:
+        state.emit(IgnoredRelease(release, f"unknown to application {name}"))
+    else:
+        _release_one(state, application, known, release.termination_type)
 
 
 def _hold_release(state: PartitionState, release: rm_messages.AllocationRelease) -> None:
@@ -334,15 +331,6 @@ def _roll_back(state: PartitionState, application: Application, allocation: Allo
         ledger.roll_back(state, application, allocation)
 
 
-def _release_foreign(state: PartitionState, release: rm_messages.AllocationRelease) -> None:
-    key = release.allocation_key
-    node = state.foreign.pop(key, None)
-    if node is None:
-        state.emit(IgnoredRelease(release, "no foreign allocation has this key"))
-        return
-    _remove_foreign(state, node, key)
-
-
 def _remove_foreign(state: PartitionState, node: Node, key: str) -> None:
     state.record_node_event(node.node_id, event_codes.REMOVE, node.foreign[key])
     node.remove_foreign(key)
@@ -394,18 +382,13 @@ def withdraw_ask(state: PartitionState, application: Application, ask: Allocatio
 def set_aside_asks(state: PartitionState, groups: Iterable[AskGroup], reason: str) -> None:
     """Reject asks that were accepted, and those with equal demands, of which an evaluation would end the same way."""
     keys: dict[str, None] = {}
+    waiting = [
+        ask for application in state.applications.values() for ask in application.asks if ask.constraint is not None
+    ]
     for group in groups:
-        constraint = group.shape.constraint
-        keys.update(dict.fromkeys(ask.key for ask in group))
-        if constraint is not None:
-            keys.update(
-                dict.fromkeys(
-                    ask.key
-                    for application in state.applications.values()
-                    for ask in application.asks
-                    if ask.constraint is not None and ask.constraint.demands == constraint.demands
-                )
-            )
+        demands = None if group.shape.constraint is None else group.shape.constraint.demands
+        equal = (ask for ask in waiting if ask.constraint is not None and ask.constraint.demands == demands)
+        keys.update(dict.fromkeys(ask.key for ask in (*group, *equal)))
     for key in keys:
         ask = state.allocations[key]
         application = state.applications[ask.application_id]

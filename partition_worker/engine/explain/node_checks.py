@@ -28,7 +28,6 @@ from yunishard.partition_worker.engine.predicates.predicate import (
     ForbiddenNodes,
     NodeSelector,
     Selector,
-    Terms,
     Tolerations,
 )
 from yunishard.partition_worker.engine.preemption.victim_choice import plan_required_node_victims
@@ -126,7 +125,6 @@ def survey_nodes(state: PartitionState, ask: Allocation, now: float) -> NodeSurv
     """Judge the nodes for an ask that may run on any."""
     shape, found = ask.shape, NodeSurvey(total=len(state.nodes))
     leaf = state.applications[ask.application_id].queue
-    wanted = [(kind, value) for kind, value in shape.amounts if value > 0]
     misses: list[tuple[float, int, Node, Reason]] = []
     for node in islice(state.nodes, NODES_MAX):
         code = _find_obstacle(leaf, ask, node)
@@ -138,7 +136,7 @@ def survey_nodes(state: PartitionState, ask: Allocation, now: float) -> NodeSurv
                 found.unmatched.append(node)
         elif found.first is None:
             closed = 0.0 if code in (Reason.NODE_FULL, Reason.NODE_TOO_SMALL) else 1.0
-            misses.append((_measure_distance(wanted, node) + closed, node.rank, node, code))
+            misses.append((_measure_distance(shape, node) + closed, node.rank, node, code))
         if code is Reason.NODE_RESERVED and len(found.reserved) < RESERVATIONS_MAX and node.has_room(shape.amounts):
             found.reserved += [node] if judge_predicates(state, shape, node) is Reason.NODE_FITS else []
         found.counts[code] += 1
@@ -149,16 +147,10 @@ def survey_nodes(state: PartitionState, ask: Allocation, now: float) -> NodeSurv
     return found
 
 
-def _measure_distance(wanted: list[tuple[str, int]], node: Node) -> float:
+def _measure_distance(shape: AskShape, node: Node) -> float:
     """How far a node is from taking an ask: the missing part of the type that is shortest, and a little for others."""
-    available, worst, total = node.available, 0.0, 0.0
-    for kind, value in wanted:
-        left = available.get(kind, 0)
-        if left < value:
-            part = (value - left) / value
-            total += part
-            worst = max(worst, part)
-    return worst + 0.01 * total
+    parts = [missing / asked for _, missing, asked in find_lacks(shape, node.available)]
+    return max(parts, default=0.0) + 0.01 * sum(parts)
 
 
 def _describe_miss(state: PartitionState, shape: AskShape, node: Node, code: Reason, now: float) -> NearMissView:
@@ -240,58 +232,42 @@ def compare_with_node(code: Reason, node: Node, kind: str, asked: int = 0) -> Wa
 
 
 _PHRASES: Final = {
-    Reason.NODE_FITS: "take it",
-    Reason.NODE_FULL: "are full",
-    Reason.NODE_TOO_SMALL: "are too small even when empty",
-    Reason.NODE_UNSCHEDULABLE: "are drained",
-    Reason.NODE_CORDONED: "are cordoned",
-    Reason.NODE_RESERVED: "are reserved for others",
-    Reason.NODE_SELECTOR: "lack what its node selector demands",
-    Reason.NODE_FORBIDDEN: "are forbidden by it",
-    Reason.NODE_TAINT: "have a taint that it does not tolerate",
-    Reason.NODE_PREDICATE: "are refused by a predicate",
-    Reason.NODE_REFUSED_BY_RM: "are refused by the RM",
-    Reason.VERDICT_PENDING: "wait for a verdict of the RM",
+    Reason.NODE_FULL: "full",
+    Reason.NODE_TOO_SMALL: "too small even when empty",
+    Reason.NODE_UNSCHEDULABLE: "drained",
+    Reason.NODE_CORDONED: "cordoned",
+    Reason.NODE_RESERVED: "reserved for others",
+    Reason.NODE_SELECTOR: "without what its node selector demands",
+    Reason.NODE_FORBIDDEN: "forbidden by it",
+    Reason.NODE_TAINT: "closed by a taint that it does not tolerate",
+    Reason.NODE_PREDICATE: "refused by a predicate",
+    Reason.NODE_REFUSED_BY_RM: "refused by the RM",
 }
-"""The words after the number of nodes, by code."""
+"""What nodes are that do not take an ask, by code."""
 
 
 def _describe_counts(survey: NodeSurvey) -> str:
     """Return how many nodes do not take the ask, by reason."""
-    number = survey.counts.total()
-    phrases = [(many, _PHRASES[code]) for code, many in survey.counts.most_common()]
-    if number == survey.total == 1:
-        return f"the only node, {survey.last}, {_count_phrase(1, phrases[0][1]).removeprefix('1 ')}"
-    if number == survey.total and len(phrases) == 1:
-        return f"{'both' if number == 2 else f'all {number}'} nodes {phrases[0][1]}"
-    counted = ", ".join(_count_phrase(many, phrase) for many, phrase in phrases)
-    return f"of {format_count(number, 'node')} {counted}"
+    number, counted = survey.counts.total(), survey.counts.most_common()
+    if len(counted) == 1 and number == survey.total:
+        several = f"{'both' if number == 2 else f'all {number}'} nodes are"
+        return f"{f'the only node, {survey.last}, is' if number == 1 else several} {_PHRASES[counted[0][0]]}"
+    reasons = [f"{many} {'is' if many == 1 else 'are'} {_PHRASES[code]}" for code, many in counted]
+    return f"of {format_count(number, 'node')} {', '.join(reasons)}"
 
 
 def _describe_unmatched(survey: NodeSurvey, shape: AskShape) -> str:
     """Return what the node selector demands that the first nodes do not have, and what these have instead."""
+    demands = () if shape.constraint is None else shape.constraint.demands
+    selectors = [demand for demand in demands if isinstance(demand, Selector)]
+    every = [term for selector in selectors for terms in selector.alternatives for term in terms]
     missed: dict[str, list[str]] = {}
     for node in survey.unmatched:
-        terms = (one for terms in _list_alternatives(shape) for one in terms)
-        term = next((one for one in terms if not one.matches(node.attributes)), None)
-        if term is not None:
+        for term in [one for one in every if not one.matches(node.attributes)][:1]:
             value = node.attributes.get(term.key)
             has = f"has no {term.key}" if value is None else f"has {term.key}={value}"
             missed.setdefault(term.text, []).append(f"{node.node_id} {has}")
     return "".join(f"; it needs {text}: {', '.join(nodes)}" for text, nodes in missed.items())
-
-
-def _list_alternatives(shape: AskShape) -> Iterator[Terms]:
-    """Yield the alternatives of the node selector of an ask; none if it has no selector."""
-    for demand in () if shape.constraint is None else shape.constraint.demands:
-        yield from demand.alternatives if isinstance(demand, Selector) else ()
-
-
-def _count_phrase(number: int, phrase: str) -> str:
-    """Return a number of nodes with what they are or do, of which the phrase has the plural."""
-    verb, _, rest = phrase.partition(" ")
-    singular = {"are": "is", "have": "has"}.get(verb, f"{verb}s")
-    return f"1 {singular} {rest}" if number == 1 else f"{number} {phrase}"
 
 
 def _check_required_node(state: PartitionState, ask: Allocation, now: float) -> list[CheckView]:

@@ -209,7 +209,7 @@ def test_predicates_are_told_apart() -> None:
     found = why(trial, "a1")
     assert found.nodes == {"node-selector": 2}
     assert found.summary == (
-        "Waits because no node takes it: both nodes lack what its node selector demands; "
+        "Waits because no node takes it: both nodes are without what its node selector demands; "
         "it needs zone=a: n1 has no zone, n2 has no zone."
     )
     assert why(trial, "a2").nodes == {"node-forbidden": 2}
