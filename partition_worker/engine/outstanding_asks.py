@@ -12,20 +12,20 @@ applications of which asks changed, so a report costs neither the asks that wait
 """
 
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
 from yunishard.common.messages.kinds import Resources
 from yunishard.common.messages.rm_messages import SCHEDULING_FAILED, UpdateContainerSchedulingState
 from yunishard.common.messages.wire import NEVER
-from yunishard.common.resources import NOTHING, Limit, add_to, less, tightest
+from yunishard.common.resources import Limit, less, tightest
 from yunishard.partition_worker.engine.allocation import Allocation, AskGroup, Standing
-from yunishard.partition_worker.engine.amounts import name_types
+from yunishard.partition_worker.engine.amounts import Sum, any_of, name_types, subtract_sum
 from yunishard.partition_worker.engine.application import Application
 from yunishard.partition_worker.engine.queues.fair_share import queue_key
 from yunishard.partition_worker.engine.queues.queue import Queue
 from yunishard.partition_worker.engine.ready_queues import application_key
 from yunishard.partition_worker.engine.state import PartitionState
-from yunishard.partition_worker.engine.user_limits import UsageAccount
+from yunishard.partition_worker.engine.user_limits import QueueUsage, UsageAccount
 
 REPORT_EVERY_S: Final = 0.5
 """Seconds between two reports. Cluster autoscalers wait for them: a pod has its condition within a second."""
@@ -50,14 +50,13 @@ REPORTED_MAX: Final = 1000
 REASON: Final = "request is waiting for cluster resources become available"
 
 
-class _Counted(NamedTuple):
-    """The reported asks of an application that still wait, as they are counted."""
+_Level = Queue | QueueUsage
+"""What has a maximum or a limit."""
 
-    amounts: Resources
-    queues: tuple[int, ...]
-    """The ranks of its queues."""
-    usages: tuple[int, ...]
-    """The ranks of the usages with limits that it is charged to."""
+_Counted = tuple[Sum, tuple[_Level, ...]]
+"""The total of the reported asks of an application that still wait, and the queues and the usages with limits for which
+it counts.
+"""
 
 
 class OutstandingAsks:
@@ -66,10 +65,8 @@ class OutstandingAsks:
     def __init__(self) -> None:
         self.deadline = NEVER
         """When `report` has something to do, in Unix seconds."""
-        self.in_queues: dict[int, Resources] = {}
-        """The total of the reported asks that wait below a queue, by its rank."""
-        self.of_usages: dict[int, Resources] = {}
-        """The total of those that count for the limit of a user or group, by the rank of its usage."""
+        self.totals: dict[_Level, Sum] = {}
+        """The total of the reported asks that wait below a queue, or count for the limit of a user or group."""
         self._counted: dict[int, _Counted] = {}
         """By the rank of the application; only of those with such asks."""
         self._unreported: dict[int, Application] = {}
@@ -104,14 +101,12 @@ class OutstandingAsks:
     def count(self, state: PartitionState, application: Application) -> None:
         """Count the reported asks of an application again, which may be gone."""
         rank, asks = application.rank, application.asks
-        before = self._counted.pop(rank, None)
-        if before is not None:
-            self._add(before, -1)
+        self._add(self._counted.pop(rank, None), -1)
         is_here = state.applications.get(application.application_id) is application
         counted = count_reported(state, application) if is_here else None
+        self._add(counted, 1)
         if counted is not None:
             self._counted[rank] = counted
-            self._add(counted, 1)
         if is_here and asks.told < len(application.requests):
             self._unreported[rank] = application
         else:
@@ -121,14 +116,13 @@ class OutstandingAsks:
         else:
             state.readiness.reported_asks.pop(rank, None)
 
-    def _add(self, counted: _Counted, change: int) -> None:
-        amounts = {kind: value * change for kind, value in counted.amounts.items()}
-        for totals, ranks in ((self.in_queues, counted.queues), (self.of_usages, counted.usages)):
-            for rank in ranks:
-                total = totals.setdefault(rank, {})
-                add_to(total, amounts)
-                if not any(total.values()):
-                    del totals[rank]
+    def _add(self, counted: _Counted | None, times: int) -> None:
+        told, levels = counted or ([], ())
+        for level in levels:
+            total = self.totals.setdefault(level, [])
+            subtract_sum(total, [-times * value for value in told])
+            if not any_of(total):
+                del self.totals[level]
 
     def _choose(self) -> list[Application]:
         """Return the applications that this call checks."""
@@ -146,13 +140,11 @@ class OutstandingAsks:
 
 def count_reported(state: PartitionState, application: Application) -> _Counted | None:
     """Count the reported asks of an application that still wait; None if there are none."""
-    amounts = name_types(application.asks.told_sum)
-    if not amounts:
+    told = application.asks.told_sum
+    if not any_of(told):
         return None
     account = state.usage.find(application)
-    usages = () if account is None else tuple([one.rank for one in account.limits])
-    queues = tuple([level.rank for level in application.queue.ancestry()])
-    return _Counted(amounts, queues, usages)
+    return list(told), (*application.queue.ancestry(), *(() if account is None else account.limits))
 
 
 class _Report:
@@ -187,7 +179,7 @@ class _Report:
             if not group.attempted or group.standing is Standing.HELD:
                 continue
             amounts, fitting = group.shape.amounts, len(group) - group.told
-            if room is not None and fitting:
+            if fitting:
                 counts = (max(0, room[kind]) // value for kind, value in amounts if value > 0 and kind in room)
                 fitting = min([fitting, *counts])
                 room = less(room, {kind: value * fitting for kind, value in amounts})
@@ -208,19 +200,13 @@ class _Report:
         if self.count > before:
             self._outstanding.count(self._state, application)
 
-    def _find_room(self, application: Application, account: UsageAccount) -> Limit | None:
-        """Return what the queues, the user and the group of an application let it have; None is no limit."""
-        rooms: list[Limit | None] = [
-            less(less(level.maximum, level.allocated), self._outstanding.in_queues.get(level.rank, NOTHING))
-            for level in application.queue.ancestry()
-            if level.parent is not None and level.maximum is not None  # that of the root is the size of the cluster
-        ]
-        rooms += [
-            less(less(usage.allowance.resources, usage.used), self._outstanding.of_usages.get(usage.rank, NOTHING))
-            for usage in account.limits
-            if usage.allowance is not None
-        ]
-        return tightest(rooms)
+    def _find_room(self, application: Application, account: UsageAccount) -> Limit:
+        """Return what the queues, the user and the group of an application let it have."""
+        queues = application.queue.ancestry()[:-1]  # the maximum of the root is the size of the cluster
+        limits: list[tuple[_Level, Limit, Resources]] = [(one, one.maximum or {}, one.allocated) for one in queues]
+        limits += [(one, one.allowance.resources, one.used) for one in account.limits if one.allowance is not None]
+        totals = self._outstanding.totals
+        return tightest([less(less(limit, used), name_types(totals.get(one, []))) for one, limit, used in limits]) or {}
 
 
 def list_unreported(group: AskGroup, most: int) -> list[Allocation]:
