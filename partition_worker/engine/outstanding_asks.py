@@ -51,7 +51,7 @@ REASON: Final = "request is waiting for cluster resources become available"
 
 
 _Level = Queue | QueueUsage
-"""What has a maximum or a limit."""
+"""Object with a maximum or a limit."""
 
 _Counted = tuple[Sum, tuple[_Level, ...]]
 """The total of the reported asks of an application that still wait, and the queues and the usages with limits for which

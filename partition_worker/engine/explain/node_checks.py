@@ -243,7 +243,7 @@ _PHRASES: Final = {
     Reason.NODE_PREDICATE: "refused by a predicate",
     Reason.NODE_REFUSED_BY_RM: "refused by the RM",
 }
-"""What nodes are that do not take an ask, by code."""
+"""The words after a number of nodes that do not take an ask, by code."""
 
 
 def _describe_counts(survey: NodeSurvey) -> str:

@@ -5,7 +5,6 @@ are counted by the reason that protects them.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, KeysView
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
@@ -24,6 +23,7 @@ from yunishard.partition_worker.engine.preemption.victim_candidates import (
     Guarantees,
     areas,
     find_shield,
+    find_victim_candidates,
     reach_of,
 )
 from yunishard.partition_worker.engine.preemption_log import remaining_guarantee
@@ -167,29 +167,31 @@ _PHRASES: Final = {
 
 def _examine_reach(state: PartitionState, leaf: Queue, ask: Allocation, now: float) -> Reach:
     """Count the allocations within reach, by the checks of `find_victim_candidates`."""
-    wanted = drop_zeros(ask.resources)
-    priorities, guarantees = reach_of(leaf, wanted, ask.priority), Guarantees(leaf)
-    protected = state.preemptions.protected(now, leaf, wanted)
-    may_exceed = guarantees.taker.covers(wanted)
-    fence = next(reversed(priorities))
+    wanted, guarantees = drop_zeros(ask.resources), Guarantees(leaf)
+    priorities, protected = reach_of(leaf, wanted, ask.priority), state.preemptions.protected(now, leaf, wanted)
+    kinds, fence = wanted.keys(), next(reversed(priorities))
     found = Reach(fence=None if fence.parent is None else fence)
     for queue, limit in areas(priorities):
         shield = find_shield(queue, guarantees, protected)
-        giver = None if may_exceed else Giver(guarantees.share(queue), guarantees.taker, wanted)
-        highest = inf if limit is None else limit
         for application_id in queue.applications:
             running = state.applications[application_id].allocations
             if shield is Reason.PREEMPTION_COOLDOWN and running:
                 found.cooldown_s = min(found.cooldown_s, protected[queue.path])
-            if shield is not None:
-                found.protected[shield] += len(running)
-            else:
-                for one in _count_each(found, running.values(), highest, wanted.keys()):
-                    if giver is not None and _is_too_large(state, one, giver, wanted):
-                        found.too_large.append(one.key)
+            for one in running.values():
+                if shield is not None:
+                    found.protected[shield] += 1
+                elif one.released or one.preempted or one.shape.required_node or kinds.isdisjoint(one.resources):
+                    found.protected[Reason.PREEMPTION_NO_VICTIM] += 1
+                elif limit is not None and one.priority > limit:
+                    found.protected[Reason.PREEMPTION_PRIORITY] += 1
+                else:
+                    found.candidates += 1
             if found.total > REACH_MAX:
                 found.is_cut = True
                 return found
+    if not guarantees.taker.covers(wanted):
+        candidates = find_victim_candidates(state.applications, priorities, guarantees, wanted, protected)
+        found.too_large = [one.key for one, giver in candidates if _is_too_large(state, one, giver, wanted)]
     return found
 
 
@@ -198,17 +200,3 @@ def _is_too_large(state: PartitionState, one: Allocation, giver: Giver, wanted: 
     available = {} if node is None else node.available
     lacked = [kind for kind, amount in wanted.items() if available.get(kind, 0) < amount]
     return not giver.may_enter([(kind, one.resources.get(kind, 0)) for kind in lacked or wanted])
-
-
-def _count_each(
-    found: Reach, running: Iterable[Allocation], highest: float, wanted: KeysView[str]
-) -> Iterator[Allocation]:
-    """Count allocations, and yield the candidates."""
-    for one in running:
-        if one.released or one.preempted or one.shape.required_node or wanted.isdisjoint(one.resources):
-            found.protected[Reason.PREEMPTION_NO_VICTIM] += 1
-        elif one.priority > highest:
-            found.protected[Reason.PREEMPTION_PRIORITY] += 1
-        else:
-            found.candidates += 1
-            yield one

@@ -527,7 +527,7 @@ def test_preemption_names_the_candidates_that_are_too_large() -> None:
     assert code == "preemption-too-little"
     assert text.endswith(
         "might be preempted, but those of one node free too little without those that are larger than the remaining "
-        "guarantee of root.p.q.b (a0, a1, a2 and 2 more)"
+        "guarantee of root.p.q.b (a4, a3, a2 and 2 more)"
     )
 
 
