@@ -154,23 +154,13 @@ class Predicates:
 
     def is_refused(self, shape: AskShape, node: "Node") -> bool:
         """Whether the node refuses to be reserved for such an ask: as `refuses_reservation`, for explanations."""
-        name, reason = self.explain_refusal(shape, node, allocate=False)
-        return bool(name) and reason != WAITING
+        return self.explain_refusal(shape, node, allocate=False)[1] not in ("", WAITING)
 
     def find_refusal_of(self, demands: Demands, view: NodeView) -> tuple[str, str]:
         """Return the name of the first predicate that refuses asks with these demands on such a node, and its reason;
         empty if none does. Caches nothing and reports no exception.
         """
-        for predicate, demand in zip(self._predicates, demands, strict=True):
-            if isinstance(demand, UnreadableTags):
-                return predicate.name, demand.reason
-            try:
-                reason = predicate.refuses(demand, view)
-            except Exception as error:  # of a plug-in: as in `_ask`, the node is refused
-                reason = _describe_failure(predicate, error)
-            if reason:
-                return predicate.name, _cut(str(reason))
-        return NO_REASON
+        return self._evaluate(demands, view, reports=False)
 
     def is_accepted(self, shape: AskShape, node: "Node", *, allocate: bool = True, limit: float = inf) -> bool:
         """Whether the node accepts such an ask, apart from room. Without a verdict of the RM it does not accept it now,
@@ -185,11 +175,7 @@ class Predicates:
         """Whether the node does not meet the demands of such an ask, or it is known that the RM does not want it to be
         reserved for it.
         """
-        constraint = shape.constraint
-        if not self.meets(self.no_demands if constraint is None else constraint.demands, node):
-            return True
-        asked = "" if constraint is None else constraint.asked
-        return bool(asked and self.verdicts.refusal(asked, node, allocate=False))
+        return self.refusal(shape, node, allocate=False) not in ("", WAITING)
 
     def first(
         self, shape: AskShape, nodes: Iterable["Node"], *, all_nodes: bool, allocate: bool = True
@@ -253,9 +239,9 @@ class Predicates:
         constraint = shape.constraint
         if constraint is None and not node.guarded:
             return True
-        known = self.table.peek(self.no_demands if constraint is None else constraint.demands, node)
-        if known is None or known[0] or constraint is None or not constraint.asked:
-            return known is None or not known[0]
+        known = self.table.peek(self.no_demands if constraint is None else constraint.demands, node) or NO_REASON
+        if known[0] or constraint is None or not constraint.asked:
+            return not known[0]
         return self._verdict(constraint.asked, node, allocate=allocate) in ("", WAITING)
 
     def recheck_asks(self, keys: Mapping[str, None]) -> None:
@@ -284,27 +270,24 @@ class Predicates:
         except ValueError as error:
             return UnreadableTags(str(error))
 
-    def _evaluate(self, demands: Demands, view: NodeView) -> tuple[str, str]:
+    def _evaluate(self, demands: Demands, view: NodeView, *, reports: bool = True) -> tuple[str, str]:
         """Return the name of the first predicate that refuses asks with these demands on the node, and its reason."""
         for predicate, demand in zip(self._predicates, demands, strict=True):
-            if reason := self._ask(predicate, demand, view):
-                return predicate.name, reason
+            if isinstance(demand, UnreadableTags):
+                return predicate.name, demand.reason
+            try:
+                reason = predicate.refuses(demand, view)
+                if not isinstance(reason, str):
+                    raise TypeError(f"its answer is {type(reason).__name__}, not text")
+            except Exception as error:  # of a plug-in: the node is refused, the worker continues
+                reason = self._complain(predicate, error, reports=reports)
+            if reason:
+                return predicate.name, _cut(reason)
         return NO_REASON
 
-    def _ask(self, predicate: Predicate, demand: Hashable | None, view: NodeView) -> str:
-        if isinstance(demand, UnreadableTags):
-            return demand.reason
-        try:
-            reason = predicate.refuses(demand, view)
-            if not isinstance(reason, str):
-                raise TypeError(f"its answer is {type(reason).__name__}, not text")
-        except Exception as error:  # of a plug-in: the node is refused, the worker continues
-            return self._complain(predicate, error)
-        return _cut(reason)
-
-    def _complain(self, predicate: Predicate, error: Exception) -> str:
-        text = _describe_failure(predicate, error)
-        if predicate.name not in self.complained:
+    def _complain(self, predicate: Predicate, error: Exception, *, reports: bool = True) -> str:
+        text = _cut(f"predicate {predicate.name} failed: {type(error).__name__}: {error}")
+        if reports and predicate.name not in self.complained:
             self.complained[predicate.name] = None
             self.complaints.append(f"{text}; this counts as a refusal, and is reported once")
         return text
@@ -312,10 +295,6 @@ class Predicates:
 
 def _fits(shape: AskShape, node: "Node", *, allocate: bool) -> bool:
     return node.has_room(shape.amounts) if allocate else node.is_large_enough(shape.amounts)
-
-
-def _describe_failure(predicate: Predicate, error: Exception) -> str:
-    return _cut(f"predicate {predicate.name} failed: {type(error).__name__}: {error}")
 
 
 def _cut(text: str) -> str:

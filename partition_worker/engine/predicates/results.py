@@ -76,8 +76,8 @@ Reason = tuple[str, str]
 
 NO_REASON: Final = ("", "")
 
-CHANGES_MAX: Final = 50_000
-"""Changes of nodes that results follow when they are used next; beyond it all results are dropped."""
+STALE_MAX: Final = 10_000
+"""Versions of nodes that are gone, and still have places; beyond it all nodes are evaluated again when needed."""
 
 _FIRST_BYTES: Final = 1_000
 _CLASS_BYTES: Final = 400
@@ -101,8 +101,8 @@ class Results:
         self.demands, self.rank, self.attributes, self.work = demands, rank, attributes, work
         self.codes = bytearray()
         """By the place of a node."""
-        self.refusing = self.accepting = 0
-        """Number of nodes."""
+        self.accepting = 0
+        """Number of places of nodes that accept, or did until they changed."""
         self.reasons: list[Reason] = [NO_REASON, NO_REASON]
         """By code."""
         self.code_of: dict[Reason, int] = {NO_REASON: ACCEPTS}
@@ -112,19 +112,12 @@ class Results:
         """Bytes, roughly."""
         self.spent = 0
         """Work that it has cost."""
-        self.changes = 0
-        """Number of changes of nodes that it has followed."""
         self.is_deadly = False
         """Whether their evaluation has ended too many workers."""
         self.next_place = 0
-        """The place at which the backlog continues."""
+        """All nodes at the places before this one have a result."""
         self.waiting: dict[int, tuple[str, AskGroup]] = {}
         """The asks whose search waits for the backlog, with the id of their application, by id() of the group."""
-
-    @property
-    def known(self) -> int:
-        """Number of nodes with a result."""
-        return self.refusing + self.accepting
 
     def class_of(self, attributes: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
         """Return the attributes that the predicates read, as a value."""
@@ -143,9 +136,14 @@ class Results:
         if place >= len(codes):
             self.size += place + 1 - len(codes)
             codes.extend(bytes(place + 1 - len(codes)))
-        before, codes[place] = codes[place], code
-        self.accepting += (code == ACCEPTS) - (before == ACCEPTS)
-        self.refusing += (code > ACCEPTS) - (before > ACCEPTS)
+        codes[place] = code
+        self.accepting += code == ACCEPTS
+
+    def forget_nodes(self) -> None:
+        """Drop the results about all nodes, but not those of classes."""
+        self.size -= len(self.codes)
+        self.codes.clear()
+        self.accepting = self.next_place = 0
 
     def store_class(self, key: Hashable, code: int) -> None:
         """Store the code of a class; of too many classes, none is kept."""
@@ -189,14 +187,12 @@ class ResultTable:
         self._size = 0
         self._ranks = 0
         self._nodes: list[Node | None] = []
-        """Nodes that were evaluated, by place; None for a free one."""
+        """Nodes that were evaluated, by place; None if the node has changed since, or is gone."""
         self._places: dict[int, tuple[int, Resources]] = {}
         """By the rank of a node, its place and its capacity at the last evaluation. Each change of capacity or
-        attributes makes another object of the capacity (`Nodes.set_attributes`): its identity is the node's version.
+        attributes makes another object of the capacity (`Nodes.set_attributes`): its identity is the node's version. A
+        changed node gets a new place, so no results have to be corrected.
         """
-        self._free: list[int] = []
-        self._changed: list[int] = []
-        """The places of changed nodes, in order."""
         self.backlog: Order[Results] = Order()
         """Demands that are to be evaluated for all nodes, those that have cost least first."""
         self._resumed: list[str] = []
@@ -220,8 +216,6 @@ class ResultTable:
         if results is None:
             results = self._create(demands)
         self._results[demands] = results  # at the end, as those at the front are dropped first
-        if results.changes < len(self._changed):
-            self._follow(results)
         return results
 
     def peek(self, demands: Demands, node: "Node") -> Reason | None:
@@ -229,13 +223,12 @@ class ResultTable:
         results, place = self._results.get(demands), self._places.get(node.rank)
         if results is None or place is None or place[1] is not node.capacity:
             return None
-        self._follow(results)
         code = results.code_at(place[0])
         return results.reasons[code] if code else None
 
     def is_hopeless(self, results: Results) -> bool:
         """Whether every node is known to refuse."""
-        return not results.accepting and results.refusing == len(self._places) > 0
+        return not results.accepting and bool(self._nodes) and self._is_complete(results)
 
     def code(self, results: Results, node: "Node", limit: float = inf) -> int:
         """Return the code of the result about a node.
@@ -243,11 +236,7 @@ class ResultTable:
         Raises WorkSpent if it takes an evaluation and the work has reached the limit.
         """
         place = self._places.get(node.rank)
-        if place is None or place[1] is not node.capacity:
-            at = self._enter(node)
-            self._follow(results)
-        else:
-            at = place[0]
+        at = self._enter(node) if place is None or place[1] is not node.capacity else place[0]
         return results.code_at(at) or self._find_code(results, node, at, limit)
 
     def remove(self, node: "Node") -> None:
@@ -255,8 +244,6 @@ class ResultTable:
         place = self._places.pop(node.rank, None)
         if place is not None:
             self._nodes[place[0]] = None
-            self._free.append(place[0])
-            self._note_change(place[0])
 
     # Turns ----------------------------------------------------------------------------------------------------------
 
@@ -297,15 +284,14 @@ class ResultTable:
         """
         end = self.spent + BACKLOG_WORK
         while (results := self.backlog.first()) is not None:
-            self._follow(results)
             waiting = [one for one in results.waiting.values() if len(one[1])]
-            if waiting and results.known < len(self._places):
+            if waiting and not self._is_complete(results):
                 if self.spent >= end:
                     break
                 self.subject = waiting[0][1]
                 with suppress(WorkSpent):
                     self.evaluate_further(results, min(end, self.spent + SLICE_WORK))
-            if waiting and results.known < len(self._places):
+            if waiting and not self._is_complete(results):
                 self.backlog.put(results, (results.spent,))
             else:
                 self.backlog.drop(results)
@@ -316,15 +302,11 @@ class ResultTable:
 
     def evaluate_further(self, results: Results, limit: float) -> bool:
         """Evaluate demands for further nodes, up to the limit; return whether all nodes have a result."""
-        nodes, at = self._nodes, results.next_place
-        while results.known < len(self._places) and self.spent < limit:
-            at = 0 if at >= len(nodes) else at
-            node = nodes[at]
-            if node is not None and not results.code_at(at):
-                self._find_code(results, node, at, inf)
-            at += 1
-        results.next_place = at
-        return results.known == len(self._places)
+        while not self._is_complete(results) and self.spent < limit:
+            node = self._nodes[results.next_place]
+            if node is not None:
+                self._find_code(results, node, results.next_place, inf)
+        return self._is_complete(results)
 
     # Private --------------------------------------------------------------------------------------------------------
 
@@ -338,7 +320,6 @@ class ResultTable:
             work += PLUGIN_WORK if list_attributes is None else getattr(demand, "work", 1)
         self._ranks += 1
         results = Results(demands, self._ranks, read, work)
-        results.changes = len(self._changed)
         self._size += results.size
         while self._results and (len(self._results) >= RESULTS_MAX or self._size > RESULTS_BYTES_MAX):
             self._drop(next(iter(self._results.values())))
@@ -353,33 +334,24 @@ class ResultTable:
 
     def _enter(self, node: "Node") -> int:
         """Return the place of a node that is new, or changed since it was last evaluated."""
-        known = self._places.get(node.rank)
-        if known is not None:
-            place = known[0]
-            self._note_change(place)
-        elif self._free:
-            place = self._free.pop()
-        else:
-            place = len(self._nodes)
-            self._nodes.append(None)
-        self._nodes[place] = node
-        self._places[node.rank] = place, node.capacity
-        return place
+        self.remove(node)
+        if len(self._nodes) - len(self._places) > STALE_MAX:
+            self._nodes = [one for one in self._nodes if one is not None]
+            self._places = {one.rank: (at, self._places[one.rank][1]) for at, one in enumerate(self._nodes)}
+            for results in self._results.values():
+                self._size -= len(results.codes)
+                results.forget_nodes()
+        self._places[node.rank] = len(self._nodes), node.capacity
+        self._nodes.append(node)
+        return len(self._nodes) - 1
 
-    def _note_change(self, place: int) -> None:
-        """The results about the node at this place no longer hold."""
-        self._changed.append(place)
-        if len(self._changed) > CHANGES_MAX:
-            for results in tuple(self._results.values()):
-                self._drop(results)
-            self._changed.clear()
-
-    def _follow(self, results: Results) -> None:
-        """Drop the results about nodes that have changed since these results were last used."""
-        for place in self._changed[results.changes :]:
-            if place < len(results.codes):
-                results.store(place, UNKNOWN)
-        results.changes = len(self._changed)
+    def _is_complete(self, results: Results) -> bool:
+        """Whether all nodes have a result."""
+        nodes, at = self._nodes, results.next_place
+        while at < len(nodes) and (nodes[at] is None or results.code_at(at)):
+            at += 1
+        results.next_place = at
+        return at >= len(nodes)
 
     def _find_code(self, results: Results, node: "Node", place: int, limit: float) -> int:
         spent, size, key, code = self.spent, results.size, None, UNKNOWN

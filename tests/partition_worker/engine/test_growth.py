@@ -25,7 +25,7 @@ BOUNDED = {
     "Queue.allocated_sum": amounts.TYPES_MAX,
     "Queue.pending_sum": amounts.TYPES_MAX,
     "Queue.once_limited": queue.ONCE_MAX,
-    "ResultTable._changed": results.CHANGES_MAX,
+    "ResultTable._nodes": results.STALE_MAX,
     "ResultTable._results": results.RESULTS_MAX,
     "Users.learned": user_resolution.REMEMBERED_MAX,
 }
