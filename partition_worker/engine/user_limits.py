@@ -126,20 +126,13 @@ class QueueUsage:
         """Number of applications in this very queue that are charged here, whether or not they use anything."""
         self.upward: tuple[QueueUsage, ...] = (self,) if above is None else (self, *above.upward)
         """This usage, then that of each queue above, up to the root."""
-        self._allowance: Allowance | None = None
-        self.maximums: Sum | None = None
-        """The amounts that the limit allows, by type."""
+        self.set_allowance(allowance)
+
+    def set_allowance(self, allowance: Allowance | None) -> None:
+        """Replace the limit here; None is no limit."""
         self.allowance = allowance
-
-    @property
-    def allowance(self) -> Allowance | None:
-        """The limit here; None is no limit."""
-        return self._allowance
-
-    @allowance.setter
-    def allowance(self, allowance: Allowance | None) -> None:
-        self._allowance = allowance
         self.maximums = None if allowance is None else limit_list(allowance.resources)
+        """The amounts that the limit allows, by type."""
 
     @property
     def used(self) -> Resources:
@@ -169,17 +162,13 @@ class QueueUsage:
 
     def charge(self, amounts: Amounts) -> None:
         """Count amounts as used, here and above."""
-        level: QueueUsage | None = self
-        while level is not None:
+        for level in self.upward:
             add(level.used_sum, amounts)
-            level = level.above
 
     def refund(self, amounts: Amounts) -> None:
         """Undo `charge`."""
-        level: QueueUsage | None = self
-        while level is not None:
+        for level in self.upward:
             subtract(level.used_sum, amounts)
-            level = level.above
 
     def count_running(self, application_id: str) -> None:
         """Count an application as running, here and above."""
@@ -195,27 +184,27 @@ class QueueUsage:
 class UsageAccount:
     """The user and group that one application is charged to."""
 
-    __slots__ = ("application", "counted", "group", "group_name", "limits", "user")
-
-    def __init__(
-        self, application: Application, user: QueueUsage, group_name: str | None = None, *, counted: bool = False
-    ) -> None:
+    def __init__(self, application: Application, user: QueueUsage) -> None:
         self.application = application
         self.user = user
         """The usage of its user at its leaf."""
-        self.group_name = group_name
-        """The group that is charged; None if none is."""
-        self.group: QueueUsage | None = None
-        """The usage of that group at its leaf."""
-        self.counted = counted
+        self.counted = False
         """Whether the application counts as running."""
         self.limits: tuple[QueueUsage, ...] = ()
         """The usages of its user and of its group, from the leaf up, that have a limit."""
+        self.set_group(None, None)
 
-    @property
-    def charged(self) -> tuple[QueueUsage, ...]:
+    def set_group(self, name: str | None, group: QueueUsage | None) -> None:
+        """Replace the group that is charged, and its usage at the leaf; None if none is."""
+        self.group_name, self.group = name, group
+        self.charged = (self.user,) if group is None else (self.user, group)
         """The usages at its leaf: of its user, and of its group if it has one."""
-        return (self.user,) if self.group is None else (self.user, self.group)
+
+    def count_running(self) -> None:
+        """Count the application as running for its user and group."""
+        self.counted = True
+        for level in self.charged:
+            level.count_running(self.application.application_id)
 
     def update_limits(self) -> None:
         """Look up which usages have limits now."""
@@ -280,26 +269,17 @@ class Trackers:
         """Return the name in the limit that binds this one at a queue: its own, or `*`."""
         return name if name in self._allowances.get(path, {}) else ANYONE
 
-    def usage_at(self, name: str, path: str) -> QueueUsage:
-        """Return the usage at a queue, or a new one that is not tracked."""
-        return self.levels(name).get(path) or QueueUsage(path, -1, None, self._allowance(name, path))
-
     def track(self, name: str, path: str) -> QueueUsage:
         """Return the usage at a queue; track it and those above it if they are not tracked."""
-        level = self.levels(name).get(path)
-        if level is None:
-            if parent := path.rpartition(".")[0]:
-                self.track(name, parent)
-            level = self.create(name, path, self._ranks.following())
-        return level
-
-    def create(self, name: str, path: str, rank: int) -> QueueUsage:
-        """Track a queue below a tracked one, or the root queue."""
         tracker = self.by_name.setdefault(name, Tracker(name))
-        above = tracker.levels.get(path.rpartition(".")[0])
-        level = tracker.levels[path] = QueueUsage(path, rank, above, self._allowance(name, path))
-        if above is not None:
-            above.children[path] = level
+        level = tracker.levels.get(path)
+        if level is None:
+            parent = path.rpartition(".")[0]
+            above = self.track(name, parent) if parent else None
+            level = QueueUsage(path, self._ranks.following(), above, self._allowance(name, path))
+            tracker.levels[path] = level
+            if above is not None:
+                above.children[path] = level
         return level
 
     def forget(self, name: str) -> None:
@@ -307,12 +287,10 @@ class Trackers:
         for level in self.by_name.pop(name).levels.values():
             level.leave()
 
-    def link_account(self, name: str, path: str, account: UsageAccount) -> QueueUsage:
-        """Charge an application in this queue to this name."""
-        level = self.track(name, path)
+    def link_account(self, name: str, level: QueueUsage, account: UsageAccount) -> None:
+        """Charge an application to this name at this usage of it."""
         level.charged += 1
         self.by_name[name].accounts[account.application.rank] = account
-        return level
 
     def unlink_account(self, name: str, level: QueueUsage, account: UsageAccount) -> None:
         """Undo `link_account`, and drop the usages that this leaves empty."""
@@ -334,7 +312,7 @@ class Trackers:
                 self.track(name, path)
         for tracker in tuple(self.by_name.values()):
             for level in tracker.levels.values():
-                level.allowance = self._allowance(tracker.name, level.path)
+                level.set_allowance(self._allowance(tracker.name, level.path))
             for level in reversed(tuple(tracker.levels.values())):
                 self._prune(tracker, level)
 
@@ -381,11 +359,6 @@ class Usage:
         """
         self.reconfigure(config)
 
-    @property
-    def has_limits(self) -> bool:
-        """Whether any queue has a limit of a user or group."""
-        return bool(self._limits)
-
     def find(self, application: Application) -> UsageAccount | None:
         """Return the account of the application; None if it has none."""
         account = application.account
@@ -395,63 +368,56 @@ class Usage:
         """Return the account of the application. The first call creates it and chooses the group."""
         account = self.find(application)
         if account is None:
-            name, path = application.user.name, application.queue.path
-            account = UsageAccount(application, self.users.track(name, path))
-            self.accounts[application.rank] = application.account = account
-            self.users.link_account(name, path, account)
-            self.idle.pop(name, None)
+            account = self._open(application)
+            self.idle.pop(application.user.name, None)
             self._join_group(account)
             account.update_limits()
             if application.asks.told:
                 self.opened[application.rank] = application
         return account
 
+    def _open(self, application: Application) -> UsageAccount:
+        name = application.user.name
+        account = UsageAccount(application, self.users.track(name, application.queue.path))
+        self.accounts[application.rank] = application.account = account
+        self.users.link_account(name, account.user, account)
+        return account
+
     def preview(self, application: Application) -> UsageAccount:
         """Return what `account` would create for an application without one; creates and chooses nothing."""
-        leaf = application.queue
-        account = UsageAccount(application, self.users.preview(application.user.name, leaf))
-        account.group_name = group_of(self._limits, application.user.groups, leaf)
-        if account.group_name is not None:
-            account.group = self.groups.preview(account.group_name, leaf)
+        (_, _, user), *groups = self._preview_charged(application.user, application.queue)
+        account = UsageAccount(application, user)
+        for _, name, group in groups:
+            account.set_group(name, group)
         account.update_limits()
         return account
 
     def restore(self, application: Application, *, group: str | None, counted: bool) -> None:
         """Charge an application with everything that it has, to this group, without events."""
-        name, path = application.user.name, application.queue.path
-        account = UsageAccount(application, self.users.track(name, path), group, counted=counted)
-        self.accounts[application.rank] = application.account = account
-        self.users.link_account(name, path, account)
+        account = self._open(application)
         if group is not None:
-            account.group = self.groups.link_account(group, path, account)
+            self._link_group(account, group)
         account.update_limits()
-        self._charge(account, amounts_of(application.charged))
+        for level in account.charged:
+            level.charge(amounts_of(application.charged))
         if counted:
-            for level in account.charged:
-                level.count_running(application.application_id)
+            account.count_running()
 
     def increase(self, application: Application, amounts: Amounts) -> UsageAccount:
         """Count an allocation, or an amount by which one grew (negative: shrank); return what it is charged to."""
         account = self.account(application)
-        self._charge(account, amounts)
+        for level in account.charged:
+            level.charge(amounts)
         if not account.counted:
-            account.counted = True
-            for level in account.charged:
-                level.count_running(application.application_id)
+            account.count_running()
         return account
 
     def decrease(self, application: Application, amounts: Amounts) -> UsageAccount:
         """Subtract an allocation; return what it was charged to."""
         account = self.account(application)
-        account.user.refund(amounts)
-        if account.group is not None:
-            account.group.refund(amounts)
+        for level in account.charged:
+            level.refund(amounts)
         return account
-
-    def _charge(self, account: UsageAccount, amounts: Amounts) -> None:
-        account.user.charge(amounts)
-        if account.group is not None:
-            account.group.charge(amounts)
 
     def discount(self, application: Application) -> None:
         """Stop counting the application as running until something of it is placed again. Its usage stays charged."""
@@ -481,13 +447,16 @@ class Usage:
         """Return the usages with a limit that a new application in this leaf would be charged to, with the name of the
         user or group: from the leaf up, those of the user first.
         """
+        charged = self._preview_charged(user, leaf)
+        return [(who, name, one) for who, name, usage in charged for one in usage.limits]
+
+    def _preview_charged(self, user: User, leaf: Queue) -> list[tuple[Literal["user", "group"], str, QueueUsage]]:
+        found: list[tuple[Literal["user", "group"], str, QueueUsage]]
+        found = [("user", user.name, self.users.preview(user.name, leaf))]
         group = group_of(self._limits, user.groups, leaf)
-        charged: list[tuple[Literal["user", "group"], str, Trackers]] = [("user", user.name, self.users)]
         if group is not None:
-            charged.append(("group", group, self.groups))
-        paths = [queue.path for queue in leaf.ancestry()]
-        found = [(who, name, trackers.usage_at(name, path)) for who, name, trackers in charged for path in paths]
-        return [one for one in found if one[2].allowance is not None]
+            found.append(("group", group, self.groups.preview(group, leaf)))
+        return found
 
     def objection(self, application: Application, leaf: Queue) -> str:
         """Return which limit the application would exceed in another leaf; empty if none.
@@ -498,17 +467,13 @@ class Usage:
         if account is None or not (account.counted or application.allocations):
             return ""
         shared = {queue.path for queue in application.queue.ancestry()}
-        user, group = application.user.name, group_of(self._limits, application.user.groups, leaf)
-        entered = [(f"user {user}", self.users, user, shared)]
-        if group is not None:
-            entered.append((f"group {group}", self.groups, group, shared if group == account.group_name else set()))
-        for who, trackers, name, has in entered:
-            for queue in leaf.ancestry():
-                if queue.path in has:
+        for who, name, usage in self._preview_charged(application.user, leaf):
+            is_charged = who == "user" or name == account.group_name
+            for level in usage.upward:
+                if is_charged and level.path in shared:
                     break
-                level = trackers.usage_at(name, queue.path)
                 if not level.has_room(amounts_of(application.charged)) or not level.may_start():
-                    return f"{who} would exceed the limit at queue {queue.path}"
+                    return f"{who} {name} would exceed the limit at queue {level.path}"
         return ""
 
     def reconfigure(self, config: PartitionConfig) -> list[Application]:
@@ -523,7 +488,8 @@ class Usage:
         before, self._limits = self._limits, limits
         self._record_limits(before)
         self._named = frozenset(name for here in limits.values() for name in here.users)
-        regrouped = [account for account in self.accounts.values() if self._has_another_group(account)]
+        accounts = self.accounts.values()
+        regrouped = [one for one in accounts if one.group_name != self._find_group(one.application)]
         for account in regrouped:
             if account.group is not None:
                 account.group.refund(amounts_of(account.application.charged))
@@ -536,7 +502,7 @@ class Usage:
                 account.group.charge(amounts_of(account.application.charged))
                 if account.counted:
                     account.group.count_running(account.application.application_id)
-        for account in self.accounts.values():
+        for account in accounts:
             account.update_limits()
         for name in tuple(self.idle):
             if name in self._named or self.users.by_name.get(name) is None:
@@ -545,25 +511,28 @@ class Usage:
 
     # Groups ---------------------------------------------------------------------------------------------------------
 
+    def _find_group(self, application: Application) -> str | None:
+        """Return the group that the limits in force name for an application."""
+        return group_of(self._limits, application.user.groups, application.queue)
+
     def _join_group(self, account: UsageAccount) -> None:
-        application = account.application
-        name = account.group_name = group_of(self._limits, application.user.groups, application.queue)
+        name = self._find_group(account.application)
         if name is not None:
-            account.group = self.groups.link_account(name, application.queue.path, account)
-            self._record_link(application, name, event_codes.SET)
+            self._link_group(account, name)
+            self._record_link(account.application, name, event_codes.SET)
+
+    def _link_group(self, account: UsageAccount, name: str) -> None:
+        group = self.groups.track(name, account.application.queue.path)
+        account.set_group(name, group)
+        self.groups.link_account(name, group, account)
 
     def _leave_group(self, account: UsageAccount) -> None:
         name, level, application = account.group_name, account.group, account.application
         if name is not None and level is not None:
             self._record_link(application, name, event_codes.REMOVE)
-            account.group_name = account.group = None
+            account.set_group(None, None)
             level.discount_running(application.application_id)
             self.groups.unlink_account(name, level, account)
-
-    def _has_another_group(self, account: UsageAccount) -> bool:
-        """Whether the limits in force name another group than the one that is charged."""
-        application = account.application
-        return account.group_name != group_of(self._limits, application.user.groups, application.queue)
 
     # Events ---------------------------------------------------------------------------------------------------------
 

@@ -336,8 +336,9 @@ class ResultTable:
         """Return the place of a node that is new, or changed since it was last evaluated."""
         self.remove(node)
         if len(self._nodes) - len(self._places) > STALE_MAX:
-            self._nodes = [one for one in self._nodes if one is not None]
-            self._places = {one.rank: (at, self._places[one.rank][1]) for at, one in enumerate(self._nodes)}
+            nodes = [one for one in self._nodes if one is not None]
+            self._nodes = [*nodes]
+            self._places = {one.rank: (at, self._places[one.rank][1]) for at, one in enumerate(nodes)}
             for results in self._results.values():
                 self._size -= len(results.codes)
                 results.forget_nodes()
