@@ -91,9 +91,7 @@ def _apply_allocation(state: PartitionState, message: rm_messages.Allocation) ->
     known = state.allocations.get(key)
     is_new = known is None or known.application_id != application_id
     size = len(key) + len(application_id) + len(task_group)
-    objection = _find_objection(state, size, resources, tags) if is_new else find_types_objection(resources)
-    if objection:
-        raise _Refusal(objection)
+    _check_bounds(state, size, resources, tags, is_new=is_new)
     amounts = application.asks.make_amounts(resources)
     if amounts.is_zero:
         raise _Refusal("allocation contains no resources", RmError.NO_RESOURCES)
@@ -183,14 +181,19 @@ def _add_new(state: PartitionState, application: Application, allocation: Alloca
     state.announce(allocation)
 
 
-def _find_objection(state: PartitionState, size: int, resources: Resources, tags: dict[str, str]) -> str:
-    """Why the partition refuses one more ask or allocation, whose names have this size; empty if it does not."""
-    most = state.tuning.asks_max
-    if len(state.allocations) + len(state.foreign) >= most:
-        return f"the partition has {most} asks and allocations, the setting asks-max allows no more"
-    for kind in resources:
-        size += len(kind)
-    return find_text_objection((), tags, size) or find_types_objection(resources)
+def _check_bounds(
+    state: PartitionState, size: int, resources: Resources, tags: dict[str, str], *, is_new: bool
+) -> None:
+    """Refuse an ask or allocation, whose names have this size, that exceeds a bound of the partition."""
+    objection, most = find_types_objection(resources), state.tuning.asks_max
+    if is_new:
+        for kind in resources:
+            size += len(kind)
+        objection = find_text_objection((), tags, size) or objection
+        if len(state.allocations) + len(state.foreign) >= most:
+            objection = f"the partition has {most} asks and allocations, the setting asks-max allows no more"
+    if objection:
+        raise _Refusal(objection)
 
 
 def _ask_again(state: PartitionState, application: Application, ask: Allocation, tags: dict[str, str]) -> None:
@@ -227,12 +230,7 @@ def _apply_foreign(state: PartitionState, message: rm_messages.Allocation) -> No
         raise _Refusal("allocation contains negative resources")
     before = state.foreign.get(key)
     resources, tags = message.resource_per_alloc, message.allocation_tags
-    if (
-        objection := _find_objection(state, len(key), resources, tags)
-        if before is None
-        else find_types_objection(resources)
-    ):
-        raise _Refusal(objection)
+    _check_bounds(state, len(key), resources, tags, is_new=before is None)
     if before is not None and before is not node:
         _remove_foreign(state, before, key)
     created_ns = find_creation_time(tags, state.stamp_ns())

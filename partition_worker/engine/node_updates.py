@@ -28,14 +28,12 @@ def handle(state: PartitionState, request: rm_messages.NodeRequest) -> None:
     """Process each node. Created nodes are accepted or rejected; an action on an unknown node is a logged warning."""
     total = state.nodes.total
     for info in request.nodes:
+        node = state.nodes.get(info.node_id)
         if info.action in (rm_messages.NODE_CREATE, rm_messages.NODE_CREATE_DRAIN):
             _create(state, info)
-            continue
-        node = state.nodes.get(info.node_id)
-        if node is None:
+        elif node is None:
             state.log_warning(f"node {info.node_id}: unknown, action {info.action} has no effect")
-            continue
-        if info.action == rm_messages.NODE_UPDATE:
+        elif info.action == rm_messages.NODE_UPDATE:
             _resize(state, node, info.schedulable_resource)
             if any(name != NODE_PARTITION for name in info.attributes):
                 set_attributes(state, node, info.attributes)
@@ -75,8 +73,6 @@ def _find_objection(state: PartitionState, info: rm_messages.NodeInfo) -> str:
         return f"partition {state.name} was removed: it cannot add a new node {info.node_id}"
     if not info.node_id:
         return "invalid node: it has no id"
-    if negative := sorted(kind for kind, amount in (info.schedulable_resource or {}).items() if amount < 0):
-        return f"invalid node: negative resources for {', '.join(negative)}"
     if state.nodes.get(info.node_id) is not None:
         return (
             "failure while adding new node, node rejected with error: \n"
@@ -86,7 +82,13 @@ def _find_objection(state: PartitionState, info: rm_messages.NodeInfo) -> str:
     if len(state.nodes) >= NODES_MAX:
         return f"the partition has {NODES_MAX} nodes, it takes no more"
     capacity = info.schedulable_resource or {}
-    return find_text_objection((info.node_id, *capacity), info.attributes) or find_types_objection(capacity)
+    return find_text_objection((info.node_id, *capacity), info.attributes) or _find_capacity_objection(capacity)
+
+
+def _find_capacity_objection(capacity: Resources) -> str:
+    negative = sorted(kind for kind, amount in capacity.items() if amount < 0)
+    problem = f"invalid node: negative resources for {', '.join(negative)}" if negative else ""
+    return problem or find_types_objection(capacity)
 
 
 def set_schedulable(state: PartitionState, node: Node, *, schedulable: bool) -> None:
@@ -101,11 +103,8 @@ def set_schedulable(state: PartitionState, node: Node, *, schedulable: bool) -> 
 def _resize(state: PartitionState, node: Node, capacity: Resources | None) -> None:
     if capacity is None or equal(capacity, node.capacity):
         return
-    if any(amount < 0 for amount in capacity.values()):
-        state.log_debug(f"node {node.node_id}: a negative capacity has no effect")
-        return
-    if objection := find_types_objection(capacity):
-        state.log_warning(f"node {node.node_id}: the new capacity has no effect, {objection}")
+    if objection := _find_capacity_objection(capacity):
+        state.log_warning(f"node {node.node_id}: the new capacity has no effect: {objection}")
         return
     total = state.nodes.total
     state.nodes.resize(node, capacity)

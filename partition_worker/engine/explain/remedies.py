@@ -31,7 +31,7 @@ from yunishard.common.text_formats import format_count
 from yunishard.common.units import format_resources, format_seconds
 from yunishard.partition_worker.engine.allocation import Allocation, AskGroup
 from yunishard.partition_worker.engine.application import ACTIVE, Application, AppState
-from yunishard.partition_worker.engine.explain.node_checks import NodeSurvey, find_lacks, judge_predicates
+from yunishard.partition_worker.engine.explain.node_checks import NodeSurvey, find_lacks
 from yunishard.partition_worker.engine.explain.preemption_checks import PreemptionOutlook
 from yunishard.partition_worker.engine.nodes.node_index import Node
 from yunishard.partition_worker.engine.predicates.predicate import NodeView
@@ -88,6 +88,16 @@ class StuckAsk:
     @property
     def codes(self) -> frozenset[str]:
         return frozenset(one.code for one in self.failed)
+
+    def list_short_nodes(self) -> list[Node]:
+        """Return nodes that take the ask once they have more room, the nearest first."""
+        if self.survey is not None:
+            return [
+                node for node, miss in self.survey.nearest if miss.code in (Reason.NODE_FULL, Reason.NODE_TOO_SMALL)
+            ]
+        node, queue, ask = self.state.nodes.get(self.ask.shape.required_node), self.application.queue, self.ask
+        is_open = node is not None and (ask.key in node.reservations or node.gives_way_to(queue, ask.priority))
+        return [node] if node is not None and is_open else []
 
 
 def find_remedies(stuck: StuckAsk) -> list[RemedyView]:
@@ -176,9 +186,8 @@ def _list_node_changes(stuck: StuckAsk) -> Iterator[ChangeView]:
         code, room = (Remedy.ADD_NODE, {}) if node is None else (Remedy.GROW_NODE, node.available)
         yield ChangeView(code=code, node=name, amounts=_find_needs(stuck, room))
         return
-    short = [node for node, miss in survey.nearest if miss.code in (Reason.NODE_FULL, Reason.NODE_TOO_SMALL)]
-    if survey.first is not None:  # only the nodes together lack something
-        short = [survey.first]
+    # With a node that takes it, only the nodes together lack something.
+    short = stuck.list_short_nodes() if survey.first is None else [survey.first]
     for node in short[:_GROWN_MAX]:
         yield ChangeView(code=Remedy.GROW_NODE, node=node.node_id, amounts=_find_needs(stuck, node.available))
     closed = [node for node, miss in survey.nearest if not (miss.resource or node.reservations or node.is_open)]
@@ -282,10 +291,8 @@ def _list_candidates(stuck: StuckAsk) -> Iterator[Allocation]:
         for application in _list_applications(stuck):
             yield from application.allocations.values()
         return
-    required = stuck.state.nodes.get(stuck.ask.shape.required_node)
-    nodes = [required] if stuck.survey is None else [node for node, _ in stuck.survey.nearest]
-    for node in nodes:
-        yield from node.allocations.values() if node is not None else ()
+    for node in stuck.list_short_nodes():
+        yield from node.allocations.values()
 
 
 def _list_applications(stuck: StuckAsk) -> Iterator[Application]:
@@ -311,27 +318,12 @@ def _list_timeouts(stuck: StuckAsk) -> Iterator[tuple[float, str]]:
 
 def _make_test(stuck: StuckAsk) -> Callable[[list[Allocation]], bool]:
     """Return a test whether the end of allocations corrects all failed checks."""
-    state, ask = stuck.state, stuck.ask
-    required = ask.shape.required_node
-    # It has a node already, where it may only lack room in its queues or for its user.
-    has_node = not stuck.codes & _NODE_REASONS if required else stuck.survey is not None and stuck.survey.fits > 0
-    accepted: dict[str, bool] = {}
+    state, ask, short = stuck.state, stuck.ask, stuck.list_short_nodes()
+    has_node = not stuck.codes & _NODE_REASONS if stuck.survey is None else stuck.survey.fits > 0
 
-    def is_usable(node: Node) -> bool:
-        if node.node_id not in accepted:
-            gives_way = node.gives_way_to(stuck.application.queue, ask.priority)
-            is_open = ask.key in node.reservations or ((bool(required) or node.is_open) and gives_way)
-            accepted[node.node_id] = is_open and judge_predicates(state, ask.shape, node) is Reason.NODE_FITS
-        return accepted[node.node_id]
-
-    def frees_node(freed: list[Allocation]) -> bool:
-        for name in dict.fromkeys(one.node_id for one in freed):
-            node = state.nodes.get(name)
-            if node is not None and name == (required or name):
-                room = total_of([node.available, *(one.resources for one in freed if one.node_id == name)])
-                if fits(room, ask.resources) and is_usable(node):
-                    return True
-        return False
+    def frees_node(node: Node, freed: list[Allocation]) -> bool:
+        room = total_of([node.available, *(one.resources for one in freed if one.node_id == node.node_id)])
+        return fits(room, ask.resources)
 
     def frees(freed: list[Allocation]) -> bool:
         for check in stuck.failed:
@@ -339,7 +331,7 @@ def _make_test(stuck: StuckAsk) -> Callable[[list[Allocation]], bool]:
                 charged = (one for one in freed if _is_charged(state, state.applications[one.application_id], check))
                 if sum(one.resources.get(check.resource, 0) for one in charged) < check.shortfall:
                     return False
-        return has_node or frees_node(freed)
+        return has_node or any(frees_node(node, freed) for node in short)
 
     return frees
 

@@ -97,7 +97,9 @@ def test_an_update_without_resources_changes_nothing() -> None:
 
 def test_an_update_to_less_than_nothing_is_only_noted() -> None:
     one = Trial().does(nodes("n1 memory=10"), nodes("n1 memory=-1", action=NODE_UPDATE))
-    assert one.told()[1:] == ["note: node n1: a negative capacity has no effect"]
+    assert one.told()[1:] == [
+        "note: node n1: the new capacity has no effect: invalid node: negative resources for memory"
+    ]
 
 
 def test_a_draining_node_keeps_what_it_has_and_its_capacity() -> None:
