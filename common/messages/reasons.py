@@ -77,7 +77,6 @@ class Reason(StrEnum):
     PREEMPTION_OFF = "preemption-off"
     PREEMPTION_NOT_ALLOWED = "preemption-not-allowed"
     PREEMPTION_TRIGGERED = "preemption-triggered"
-    PREEMPTION_NO_GUARANTEE = "preemption-no-guarantee"
     PREEMPTION_GUARANTEE_USED = "preemption-guarantee-used"
     PREEMPTION_DELAY = "preemption-delay"
     PREEMPTION_PAUSE = "preemption-pause"
@@ -90,10 +89,6 @@ class Reason(StrEnum):
     PREEMPTION_WITHIN_GUARANTEE = "preemption-within-guarantee"
     PREEMPTION_NO_VICTIM = "preemption-no-victim"
     PREEMPTION_TOO_LITTLE = "preemption-too-little"
-
-    # nothing waits
-    ALLOCATED = "allocated"
-    NOTHING_PENDING = "nothing-pending"
 
 
 MEANINGS: Final[dict[Reason, str]] = {
@@ -148,7 +143,6 @@ MEANINGS: Final[dict[Reason, str]] = {
     Reason.PREEMPTION_OFF: "Preemption is off in the partition.",
     Reason.PREEMPTION_NOT_ALLOWED: "The ask may not preempt others, by its preemption policy.",
     Reason.PREEMPTION_TRIGGERED: "Victims were preempted for the ask, and their room is kept for it.",
-    Reason.PREEMPTION_NO_GUARANTEE: "No queue on the path has a guarantee, so its asks preempt nothing.",
     Reason.PREEMPTION_GUARANTEE_USED: "The ask does not fit the remaining guarantee of its queue.",
     Reason.PREEMPTION_DELAY: "The ask has not waited for the preemption delay of its queue.",
     Reason.PREEMPTION_PAUSE: "A search for victims failed or succeeded a moment ago; the next one has to wait.",
@@ -161,8 +155,6 @@ MEANINGS: Final[dict[Reason, str]] = {
     Reason.PREEMPTION_WITHIN_GUARANTEE: "The queue of the victims uses no more than its guarantee.",
     Reason.PREEMPTION_NO_VICTIM: "No allocation within reach may be preempted for the ask.",
     Reason.PREEMPTION_TOO_LITTLE: "All victims together would not free enough.",
-    Reason.ALLOCATED: "The ask has its node.",
-    Reason.NOTHING_PENDING: "Nothing waits.",
 }
 """The meaning of each code, in one line."""
 

@@ -75,7 +75,7 @@ class PreemptionOutlook:
 def check_preemption(
     state: PartitionState, application: Application, group: AskGroup, now: float, *, nodes_tried: bool
 ) -> PreemptionOutlook:
-    """Return whether the first ask of a group may preempt others, and whom."""
+    """Return whether the first ask of a group, on whose path is a guarantee, may preempt others, and whom."""
     leaf, ask = application.queue, group.head
     if not state.config.preemption.is_enabled:
         return _stop(Reason.PREEMPTION_OFF, "preemption is off in this partition")
@@ -85,9 +85,6 @@ def check_preemption(
         return _stop(Reason.PREEMPTION_TRIGGERED, text)
     if not victim_choice.is_eligible(group):
         return _stop(Reason.PREEMPTION_NOT_ALLOWED, "its preemption policy does not let it preempt others")
-    if not victim_choice.may_ever_help(leaf):
-        text = "no queue on its path has a guarantee, so it preempts nothing"
-        return _stop(Reason.PREEMPTION_NO_GUARANTEE, text, queue=leaf.path)
     wanted = drop_zeros(ask.resources)
     if not Guarantees(leaf).may_cover(wanted):
         left = format_resources(remaining_guarantee(leaf), limit=True)

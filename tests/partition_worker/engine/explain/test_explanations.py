@@ -454,7 +454,6 @@ def test_preemption_without_a_guarantee() -> None:
     trial = Trial("root.a; root.b").does(TEN, apps("app-1 root.a", "app-2 root.b"), asks("app-1 a1 memory=8 victim"))
     trial.does(asks("app-2 b1 memory=5 preemptor"))
     assert not any(one.code.startswith("preemption") for one in why(trial, "b1").checks)  # it is no way out
-    assert preemption_check(trial, "app-2").code == "preemption-no-guarantee"
 
 
 def test_preemption_that_cannot_help_where_all_nodes_are_too_small() -> None:
