@@ -86,28 +86,21 @@ def _count(log: AttemptLog, key: str, cause: WaitCause | None, now: float) -> No
 
 # YuniKorn's messages --------------------------------------------------------------------------------------------------
 
-NO_USER_QUOTA: Final = "Not enough user quota"
-NO_QUEUE_QUOTA: Final = "Not enough queue quota"
 PRECONDITIONS: Final = "Preemption preconditions failed"
-EXHAUSTED: Final = "Preemption max attempts exhausted"
-NOT_USED_ENOUGH: Final = "Preemption waits until more of the cluster is used"
-NO_GUARANTEE: Final = "Preemption queue guarantees check failed"
-TOO_LITTLE: Final = "Preemption helped but short of resources"
 NO_HELP: Final = "Preemption does not help"
-NO_HELP_ON_REQUIRED_NODE: Final = "No fit on required node, preemption does not help"
 WAITING: Final = "waits for the verdict of the resource manager"
 
 _MESSAGES: Final[Mapping[str, tuple[str, ...]]] = {
-    **dict.fromkeys(LIMITS_FULL, (NO_USER_QUOTA,)),
-    **dict.fromkeys(QUEUES_FULL, (NO_QUEUE_QUOTA,)),
-    Reason.REQUIRED_NODE_FULL: (NO_HELP_ON_REQUIRED_NODE,),
+    **dict.fromkeys(LIMITS_FULL, ("Not enough user quota",)),
+    **dict.fromkeys(QUEUES_FULL, ("Not enough queue quota",)),
+    Reason.REQUIRED_NODE_FULL: ("No fit on required node, preemption does not help",),
     Reason.PREEMPTION_NOT_ALLOWED: (PRECONDITIONS, NO_HELP),
     Reason.PREEMPTION_DELAY: (PRECONDITIONS, NO_HELP),
     Reason.PREEMPTION_PAUSE: (PRECONDITIONS, NO_HELP),
-    Reason.PREEMPTION_ATTEMPTS: (EXHAUSTED, NO_HELP),
-    Reason.PREEMPTION_CLUSTER_UNUSED: (NOT_USED_ENOUGH, NO_HELP),
-    Reason.PREEMPTION_GUARANTEE_USED: (NO_GUARANTEE, NO_HELP),
-    Reason.PREEMPTION_TOO_LITTLE: (TOO_LITTLE, NO_HELP),
+    Reason.PREEMPTION_ATTEMPTS: ("Preemption max attempts exhausted", NO_HELP),
+    Reason.PREEMPTION_CLUSTER_UNUSED: ("Preemption waits until more of the cluster is used", NO_HELP),
+    Reason.PREEMPTION_GUARANTEE_USED: ("Preemption queue guarantees check failed", NO_HELP),
+    Reason.PREEMPTION_TOO_LITTLE: ("Preemption helped but short of resources", NO_HELP),
     Reason.PREEMPTION_NO_VICTIM: (NO_HELP,),
     Reason.VERDICT_PENDING: (WAITING,),
 }

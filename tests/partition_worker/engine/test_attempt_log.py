@@ -3,9 +3,6 @@
 from yunishard.common.messages.reasons import Reason
 from yunishard.partition_worker.engine.attempt_log import (
     NO_HELP,
-    NO_HELP_ON_REQUIRED_NODE,
-    NO_QUEUE_QUOTA,
-    NO_USER_QUOTA,
     PRECONDITIONS,
     AttemptLog,
     LogEntry,
@@ -26,12 +23,12 @@ def log_of(*causes: WaitCause) -> AttemptLog:
 
 def test_messages_about_victims_come_before_that_of_the_queue() -> None:
     log = log_of(WaitCause(Reason.QUEUE_MAXIMUM, search=Reason.PREEMPTION_DELAY))
-    assert list(list_messages(log)) == [PRECONDITIONS, NO_HELP, NO_QUEUE_QUOTA]
+    assert list(list_messages(log)) == [PRECONDITIONS, NO_HELP, "Not enough queue quota"]
 
 
 def test_a_message_of_several_checks_has_the_sum_and_the_last_time() -> None:
     log = log_of(WaitCause(Reason.CLUSTER_FULL), WaitCause(Reason.QUEUE_MAXIMUM), WaitCause(Reason.CLUSTER_FULL))
-    assert list_messages(log) == {NO_QUEUE_QUOTA: LogEntry(3, 3.0)}
+    assert list_messages(log) == {"Not enough queue quota": LogEntry(3, 3.0)}
     assert [(code, entry.times) for code, entry in log.items()] == [("cluster-full", 2), ("queue-maximum", 1)]
 
 
@@ -44,7 +41,7 @@ def test_of_an_ask_with_a_reservation_only_messages_are_logged() -> None:
         WaitCause(Reason.REQUIRED_NODE_FULL),
         WaitCause(Reason.RESERVED_NODE_FULL, search=Reason.PREEMPTION_DELAY),
     )
-    assert list(list_messages(log)) == [NO_HELP_ON_REQUIRED_NODE, PRECONDITIONS, NO_HELP]
+    assert list(list_messages(log)) == ["No fit on required node, preemption does not help", PRECONDITIONS, NO_HELP]
     assert [entry.cause for entry in log.values()] == [None, None]
     assert find_latest(log) == NO_HELP  # the last of the two messages of the last attempt
 
@@ -54,4 +51,4 @@ def test_the_latest_is_a_cause_unless_only_messages_followed() -> None:
     assert find_latest({}) == ""
     assert find_latest(log_of(WaitCause(Reason.QUEUE_MAXIMUM), cause)) is cause
     assert find_latest(log_of(cause, WaitCause(Reason.NO_NODE_FITS, nodes={"taint": 3}))) == "taint"
-    assert list(list_messages(log_of(cause))) == [NO_USER_QUOTA]
+    assert list(list_messages(log_of(cause))) == ["Not enough user quota"]

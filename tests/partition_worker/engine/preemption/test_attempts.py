@@ -18,10 +18,7 @@ from yunishard.common.messages.rm_messages import (
 )
 from yunishard.partition_worker.engine import ledger, queue_traversal
 from yunishard.partition_worker.engine.attempt_log import (
-    NO_GUARANTEE,
     NO_HELP,
-    NO_QUEUE_QUOTA,
-    NOT_USED_ENOUGH,
     PRECONDITIONS,
     list_messages,
 )
@@ -95,20 +92,20 @@ def test_an_ask_that_may_not_preempt_waits() -> None:
 def test_without_any_guarantee_nobody_preempts() -> None:
     one = borrowed("root.owner; root.borrower")
     assert going(one.waits(31).does(asks("owner o1 memory=5"))) == []
-    assert NO_GUARANTEE in failures(one)
+    assert "Preemption queue guarantees check failed" in failures(one)
 
 
 def test_nobody_preempts_where_that_is_switched_off() -> None:
     one = borrowed(preemption=False)
     assert going(one.waits(100)) == []
-    assert failures(one) == {NO_QUEUE_QUOTA}
+    assert failures(one) == {"Not enough queue quota"}
 
 
 def test_nobody_preempts_while_too_little_of_the_cluster_is_used() -> None:
     one = borrowed().does(nodes("n2 memory=10", action=NODE_CREATE_DRAIN))
     one.partition.tuning = Tuning(preemption_threshold=0.6, preemption_pause_s=5.0)
     assert going(one.waits(31)) == []
-    assert NOT_USED_ENOUGH in failures(one)
+    assert "Preemption waits until more of the cluster is used" in failures(one)
     one.partition.tuning = Tuning(preemption_threshold=0.5, preemption_pause_s=5.0)
     assert going(one.waits(5)) == ["b4", "b3"]
 
