@@ -19,7 +19,7 @@ once.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import islice
@@ -63,12 +63,26 @@ LargerOption = tuple[tuple[bool, bool, float, int], str, list[Candidate]]
 """A sort key, the id of a node, and the victims on it."""
 
 
+class _Prospect(NamedTuple):
+    """A node with room, or one on which the candidates could be enough."""
+
+    at_least: int
+    """The lowest possible number of victims."""
+    node: Node
+    missing: Resources
+    """The wanted amounts that are not free there."""
+    candidates: list[Candidate]
+    """Those on the node."""
+
+
 class _Option(NamedTuple):
     """A node, and the candidates on it in the order in which they would go; the first `needed` free the room."""
 
     node: Node
     candidates: list[Candidate]
     needed: int
+    there: list[Candidate]
+    """All candidates on the node."""
     rank: int = -1
     """Of several with larger victims the place of this one, from 0; otherwise -1."""
 
@@ -118,69 +132,62 @@ def list_choices(
     node are chosen when its turn may have come: the candidates must be the same at each step, and nodes that are no
     longer usable are left out.
     """
-    on_node = _sort_by_node(candidates)
-    found: list[tuple[int, str, list[Candidate]]] = []
-    prospects = _find_prospects(usable, wanted, on_node, _largest_gains(wanted, candidates), nodes_tried=nodes_tried)
-    costs = [(_cost(on_node.get(node_id, []), at_least), node_id, missing) for at_least, node_id, missing in prospects]
-    for cost_at_least, node_id, missing in sorted(costs):
-        # None of the nodes from here on costs less than this bound, so what was found below it comes first.
-        while found and found[0][:2] < (cost_at_least, node_id):
-            _, cheapest, victims = heappop(found)
-            if cheapest in usable:
-                yield usable[cheapest], victims
+    prospects = _find_prospects(usable, wanted, candidates, nodes_tried=nodes_tried)
+    for prospect, victims in _list_by_cost(usable, prospects, _cost):
+        if prospect.missing or nodes.is_accepted(ask.shape, prospect.node):
+            yield prospect.node, victims
+
+
+def _list_by_cost(
+    usable: Mapping[str, Node], prospects: Iterable[_Prospect], cost_of: Callable[[list[Candidate], int], int]
+) -> Iterator[tuple[_Prospect, list[Candidate]]]:
+    """Yield the nodes that can be freed, with the victims on each, by ascending cost; of equals the first by id.
+    `cost_of` returns the cost of a number of victims among the candidates on a node.
+
+    Victims are chosen once no other node costs less than the lowest possible cost of theirs.
+    """
+    by_id = {prospect.node.node_id: prospect for prospect in prospects}
+    heap = [(cost_of(one.candidates, one.at_least), node_id) for node_id, one in by_id.items()]
+    heapify(heap)
+    chosen: dict[str, list[Candidate]] = {}
+    while heap:
+        _, node_id = heappop(heap)
         if node_id not in usable:
             continue
-        there = on_node.get(node_id, [])
-        victims = pick_victims(missing, there) if missing else []
-        if victims or (not missing and nodes.is_accepted(ask.shape, usable[node_id])):
-            cost = _cost(there, len(victims))
-            if cost < COST_MAX:
-                heappush(found, (cost, node_id, victims))
-    while found:
-        _, cheapest, victims = heappop(found)
-        if cheapest in usable:
-            yield usable[cheapest], victims
-
-
-def _sort_by_node(candidates: Iterable[Candidate]) -> dict[str, list[Candidate]]:
-    on_node: defaultdict[str, list[Candidate]] = defaultdict(list)
-    for candidate in candidates:
-        on_node[candidate[0].node_id].append(candidate)
-    return on_node
-
-
-def _largest_gains(wanted: Resources, candidates: Iterable[Candidate]) -> Resources:
-    """Return, for each wanted type, the most that any candidate would free; 0 if none may leave. A candidate that may
-    not leave while all are there may not do so later, on any node.
-    """
-    leaving = [one for one, giver in candidates if giver.has_surplus]
-    return {kind: max([one.resources.get(kind, 0) for one in leaving], default=0) for kind in wanted}
+        prospect = by_id[node_id]
+        if node_id in chosen:
+            yield prospect, chosen[node_id]
+            continue
+        victims = pick_victims(prospect.missing, prospect.candidates) if prospect.missing else []
+        if victims or not prospect.missing:
+            chosen[node_id] = victims
+            heappush(heap, (cost_of(prospect.candidates, len(victims)), node_id))
 
 
 def _find_prospects(
-    nodes: dict[str, Node],
-    wanted: Resources,
-    on_node: Mapping[str, list[Candidate]],
-    largest: Resources,
-    *,
-    nodes_tried: bool,
-) -> Iterator[tuple[int, str, Resources]]:
-    """Yield the nodes with room, unless they were tried, and those on which the candidates could be enough: the lowest
-    possible number of victims, the id of the node, and what is missing there.
+    nodes: Mapping[str, Node], wanted: Resources, candidates: Sequence[Candidate], *, nodes_tried: bool
+) -> Iterator[_Prospect]:
+    """Yield the nodes with room, unless they were tried, and those on which the candidates could be enough.
 
-    The check of a node is expensive, so a bound selects nodes: as if all candidates were as large as the largest.
+    The check of a node is expensive, so a bound selects nodes: as if all candidates were as large as the largest. A
+    candidate that may not leave while all are there may not do so later, on any node.
     """
+    on_node: defaultdict[str, list[Candidate]] = defaultdict(list)
+    for candidate in candidates:
+        on_node[candidate[0].node_id].append(candidate)
+    leaving = [one for one, giver in candidates if giver.has_surplus]
+    largest = {kind: max([one.resources.get(kind, 0) for one in leaving], default=0) for kind in wanted}
     for node_id, node in nodes.items():
-        there = on_node.get(node_id)
-        if there is None and nodes_tried:
+        there = on_node.get(node_id, [])
+        if not there and nodes_tried:
             continue
         available = node.available
         missing = {kind: lack for kind, amount in wanted.items() if (lack := amount - available.get(kind, 0)) > 0}
         if not missing:
             if not nodes_tried:
-                yield 0, node_id, missing
-        elif there is not None and all(largest[kind] for kind in missing):
-            yield max(-(-lack // largest[kind]) for kind, lack in missing.items()), node_id, missing
+                yield _Prospect(0, node, missing, there)
+        elif there and all(largest[kind] for kind in missing):
+            yield _Prospect(max(-(-lack // largest[kind]) for kind, lack in missing.items()), node, missing, there)
 
 
 def pick_victims(missing: Resources, candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -325,8 +332,8 @@ def choose_node_of_larger_victims(
     )
     if predicates is None:
         return next(better, None)
-    ranked = (_Option(node, victims, len(victims), rank) for rank, (node, victims) in enumerate(better))
-    return _search(predicates, ask, ranked, {})
+    ranked = (_Option(node, victims, len(victims), [], rank) for rank, (node, victims) in enumerate(better))
+    return _search(predicates, ask, ranked)
 
 
 def list_larger_options(
@@ -335,14 +342,11 @@ def list_larger_options(
     """Return the nodes that can be freed if candidates that are too large may be chosen as well, those with the
     smallest victims first: preferably no originators and only victims that agreed; of equals the first by id.
     """
-    on_node = _sort_by_node(candidates)
-    prospects = _find_prospects(usable, wanted, on_node, _largest_gains(wanted, candidates), nodes_tried=True)
     found: list[LargerOption] = []
-    for _, node_id, missing in prospects:
-        there = on_node[node_id]
+    for _, node, missing, there in _find_prospects(usable, wanted, candidates, nodes_tried=True):
         victims = pick_larger_victims(missing, there, wanted) if _frees(there, missing) else []
         if victims:
-            found.append((_larger_key(victims, missing, wanted), node_id, victims))
+            found.append((_larger_key(victims, missing, wanted), node.node_id, victims))
     found.sort(key=lambda option: option[:2])
     return found
 
@@ -383,14 +387,11 @@ def choose_node_with_rm(
     """The first one of `list_choices`, of the nodes on which the ask would run by the verdicts of the RM;
     VERDICT_PENDING if they are not known, and have been requested.
     """
-    on_node = _sort_by_node(candidates)
-    prospects = _find_prospects(usable, wanted, on_node, _largest_gains(wanted, candidates), nodes_tried=nodes_tried)
-    return _search(predicates, ask, _list_options(usable, on_node, prospects), on_node)
+    prospects = _find_prospects(usable, wanted, candidates, nodes_tried=nodes_tried)
+    return _search(predicates, ask, _list_options(usable, prospects))
 
 
-def _search(
-    predicates: Predicates, ask: Allocation, options: Iterator[_Option], on_node: Mapping[str, list[Candidate]]
-) -> Choice | Reason | None:
+def _search(predicates: Predicates, ask: Allocation, options: Iterator[_Option]) -> Choice | Reason | None:
     """Return the best of the first options that the RM accepts; VERDICT_PENDING as above."""
     found: Choice | None = None
     cheapest, refused = (COST_MAX, ""), 0
@@ -404,7 +405,7 @@ def _search(
                 refused += 1
             else:
                 node_id, rank = option.node.node_id, option.rank
-                cost = (_cost(on_node.get(node_id, []), count) if rank < 0 else rank), node_id
+                cost = (_cost(option.there, count) if rank < 0 else rank), node_id
                 if cost < cheapest:
                     found, cheapest = (option.node, option.candidates[:count]), cost
         if cheapest[0] < ORIGINATOR_COST:
@@ -419,29 +420,11 @@ def _search(
     return found
 
 
-def _list_options(
-    usable: dict[str, Node], on_node: Mapping[str, list[Candidate]], prospects: Iterable[tuple[int, str, Resources]]
-) -> Iterator[_Option]:
+def _list_options(usable: Mapping[str, Node], prospects: Iterable[_Prospect]) -> Iterator[_Option]:
     """Yield the nodes that can be freed, those with the fewest needed victims first; of equals the first by id."""
-    missing: dict[str, Resources] = {}
-    heap: list[tuple[int, str]] = []
-    for at_least, node_id, lacks in prospects:
-        missing[node_id] = lacks
-        heap.append((at_least, node_id))
-    heapify(heap)
-    needed: dict[str, list[Candidate]] = {}
-    while heap:
-        _, node_id = heappop(heap)
-        there = on_node.get(node_id, [])
-        if node_id in needed:
-            victims = needed.pop(node_id)
-            more = _further_on_node(victims, there, missing[node_id]) if victims else []
-            yield _Option(usable[node_id], victims + more[: max(0, VICTIMS_MAX - len(victims))], len(victims))
-            continue
-        victims = pick_victims(missing[node_id], there) if missing[node_id] else []
-        if victims or not missing[node_id]:
-            needed[node_id] = victims
-            heappush(heap, (len(victims), node_id))
+    for (_, node, missing, there), victims in _list_by_cost(usable, prospects, lambda _, count: count):
+        more = _further_on_node(victims, there, missing) if victims else []
+        yield _Option(node, victims + more[: max(0, VICTIMS_MAX - len(victims))], len(victims), there)
 
 
 def _further_on_node(victims: list[Candidate], there: list[Candidate], missing: Resources) -> list[Candidate]:

@@ -100,8 +100,6 @@ class Guarantees:
 class Giver:
     """Queues with the same guarantees, whose allocations may be preempted for the queue of the ask, the taker."""
 
-    __slots__ = ("_apart", "_giving", "_levels", "_shared", "_surplus", "_taking", "has_surplus")
-
     def __init__(self, share: GuaranteeShare, taker: GuaranteeShare, wanted: Iterable[str]) -> None:
         """`wanted`: the types that the ask names."""
         bounds = share.bounds
@@ -116,15 +114,9 @@ class Giver:
         pairs = zip(share.levels, taker.levels, strict=False)
         common = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], pairs))
         self._giving, self._taking = share.levels[common:], taker.levels[common:]
-        shared = {id(level) for level in share.levels[:common]}
-        self._apart: Bounds = {}
-        """The levels that bind the taker and where only what it gets counts."""
-        self._shared: Bounds = {}
-        """The levels that bind the taker and where what the givers lose counts as well."""
-        for kind, levels in taker.bounds.items():
-            self._apart[kind] = tuple([one for one in levels if id(one) not in shared])
-            if shared:
-                self._shared[kind] = tuple([one for one in levels if id(one) in shared])
+        self._bounds = taker.bounds
+        self._shared = {id(level) for level in share.levels[:common]}
+        """The levels that count what the givers lose as well as what the taker gets."""
 
     def may_leave(self) -> bool:
         """Whether the givers have more than their guarantee of anything that is wanted. Their usage
@@ -140,16 +132,12 @@ class Giver:
         guaranteed. At levels above both it does unless they are exceeded already. If not, they are too large. `charged`
         is what the taker is to use of the amounts that have left before.
         """
-        apart, shared = self._apart, self._shared
+        bounds, shared = self._bounds, self._shared
         for kind, amount in amounts:
             used = charged.get(kind, 0)
-            for level in apart.get(kind, ()):
-                if level[kind] - used < amount:
+            for level in bounds.get(kind, ()):
+                if level[kind] - used < (0 if id(level) in shared else amount):
                     return False
-            if shared:
-                for level in shared.get(kind, ()):
-                    if level[kind] < used:
-                        return False
         return True
 
     def move(self, amounts: Amounts, times: int = 1) -> None:

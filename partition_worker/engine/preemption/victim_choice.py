@@ -29,7 +29,7 @@ fences and disabled preemption protect no allocation there. Such an ask is never
 cooldown applies.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
@@ -38,7 +38,7 @@ from typing import Final
 from yunishard.common.messages.kinds import Resources
 from yunishard.common.messages.reasons import Reason
 from yunishard.common.messages.rm_messages import PREEMPTED_BY_SCHEDULER
-from yunishard.common.resources import add_to, covers, drop_zeros, fits, plus, total_of
+from yunishard.common.resources import add_to, covers, drop_zeros, fits, plus
 from yunishard.partition_worker.engine import events, ledger, reservations
 from yunishard.partition_worker.engine.allocation import Allocation, AskGroup
 from yunishard.partition_worker.engine.amounts import amounts_of
@@ -96,11 +96,29 @@ def attempt(
     """Look for victims for the first ask of a group, if it may; with `nodes_tried` no node has room for it. Return why
     there are none; None if no search may be made now.
     """
-    if not state.config.preemption.is_enabled:
+    leaf = application.queue
+    if not state.config.preemption.is_enabled or state.now < state.preemptions.pause_until:
         return None
-    if state.now < state.preemptions.pause_until:
-        return None
-    return _plan(state, application, group, nodes_tried=nodes_tried)
+    if state.now >= leaf.preemption_window + WINDOW_S:
+        leaf.preemption_window, leaf.preemption_attempts = state.now, 0
+    plan: Preempt | Reason | None = find_obstacle(state, leaf, group, state.now)
+    if plan is not None and plan is not Reason.PREEMPTION_CLUSTER_UNUSED:
+        return plan
+    if leaf.preemption_attempts >= ATTEMPTS_PER_LEAF:
+        leaf.preemption_attempts += 1  # `next_search` gives each ATTEMPTS_PER_LEAF of them a later window
+        return Reason.PREEMPTION_ATTEMPTS
+    if plan is None:
+        plan = plan_victims(state, application, group.head, nodes_tried=nodes_tried)
+        leaf.preemption_attempts += 1
+    if isinstance(plan, Reason) and plan is not Reason.VERDICT_PENDING:  # it begins again with the RM's answer
+        # what failed for one ask would fail for each like it in the leaf
+        if len(leaf.preemption_tried) >= TRIED_MAX:
+            leaf.preemption_tried.clear()
+        leaf.preemption_tried[group.shape, group.priority] = state.now
+        is_tried = plan is not Reason.PREEMPTION_CLUSTER_UNUSED
+        if is_tried and state.preemptions.protected(state.now, leaf, group.head.resources):
+            state.preemptions.held_back += 1
+    return plan
 
 
 def waits_for_search(state: PartitionState, leaf: Queue, group: AskGroup) -> bool:
@@ -147,30 +165,6 @@ def apply_preemption(state: PartitionState, decision: Preempt) -> None:
 def retry_pause_s(state: PartitionState) -> float:
     """Return how long an ask waits after a failed attempt, in seconds; never less than a window."""
     return max(state.tuning.preemption_pause_s, WINDOW_S)
-
-
-def _plan(state: PartitionState, application: Application, group: AskGroup, *, nodes_tried: bool) -> Preempt | Reason:
-    leaf = application.queue
-    if state.now >= leaf.preemption_window + WINDOW_S:
-        leaf.preemption_window, leaf.preemption_attempts = state.now, 0
-    plan: Preempt | Reason | None = find_obstacle(state, leaf, group, state.now)
-    if plan is not None and plan is not Reason.PREEMPTION_CLUSTER_UNUSED:
-        return plan
-    if leaf.preemption_attempts >= ATTEMPTS_PER_LEAF:
-        leaf.preemption_attempts += 1  # `next_search` gives each ATTEMPTS_PER_LEAF of them a later window
-        return Reason.PREEMPTION_ATTEMPTS
-    if plan is None:
-        plan = plan_victims(state, application, group.head, nodes_tried=nodes_tried)
-        leaf.preemption_attempts += 1
-    if isinstance(plan, Reason) and plan is not Reason.VERDICT_PENDING:  # it begins again with the RM's answer
-        # what failed for one ask would fail for each like it in the leaf
-        if len(leaf.preemption_tried) >= TRIED_MAX:
-            leaf.preemption_tried.clear()
-        leaf.preemption_tried[group.shape, group.priority] = state.now
-        is_tried = plan is not Reason.PREEMPTION_CLUSTER_UNUSED
-        if is_tried and state.preemptions.protected(state.now, leaf, group.head.resources):
-            state.preemptions.held_back += 1
-    return plan
 
 
 def find_obstacle(state: PartitionState, leaf: Queue, group: AskGroup, now: float) -> Reason | None:
@@ -227,29 +221,30 @@ def plan_victims(
     """
     wanted, leaf = drop_zeros(ask.resources), application.queue
     guarantees = Guarantees(leaf)
+    taker = guarantees.taker
     if not (may_ever_help(leaf) and guarantees.may_cover(wanted)):
         return Reason.PREEMPTION_GUARANTEE_USED
     limit = state.nodes.predicates.begin_search(ask.shape)
     protected = state.preemptions.protected(state.now, leaf, wanted)
     priorities = reach_of(leaf, wanted, ask.priority)
     candidates = find_victim_candidates(state.applications, priorities, guarantees, wanted, protected)
-    if not _is_guaranteed(guarantees.taker, wanted, candidates):
+    if not _is_guaranteed(taker, wanted, candidates):
         return Reason.PREEMPTION_GUARANTEE_USED
-    search = _Search(state, application, ask, guarantees.taker, candidates, guarantees.taker.covers(wanted), limit)
-    usable, giving_way = find_usable_nodes(state.nodes, leaf, ask, wanted)
+    search = _Search(state, application, ask, wanted, taker, candidates, taker.covers(wanted), limit)
+    usable, ending = find_usable_nodes(state.nodes, leaf, ask, wanted)
     state.readiness.attempts_left -= (len(state.nodes) + len(candidates)) / CHECKS_PER_ATTEMPT
-    free, reserved = _Pool(usable=usable, nodes_tried=nodes_tried), _Pool(usable=giving_way, nodes_tried=False)
+    free, reserved = _Pool(usable, nodes_tried), _Pool(ending, nodes_tried=False)
     failure = Reason.PREEMPTION_NO_VICTIM
     for _ in range(NODES_MAX):
         state.readiness.attempts_left -= len(candidates) / CHECKS_PER_ATTEMPT
         choice = search.choose_node(free)
-        if choice is None and giving_way:
+        if choice is None and reserved.usable:
             choice = search.choose_node(reserved)
         if choice is None or isinstance(choice, Reason):
             return choice or failure
         node, there = choice
         cancels = tuple([one for one in node.reservations.values() if one.ask is not ask])
-        if cancels and not there and search.has_queue_room():
+        if cancels and not there and search.find_queue_lack([]) is None:
             return Preempt(application, ask, node, (), cancels)
         victims = search.choose_victims(node, there)
         if not isinstance(victims, Reason):
@@ -280,7 +275,7 @@ def _is_guaranteed(taker: GuaranteeShare, wanted: Resources, candidates: list[Ca
 # The victims ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class _Pool:
     """Nodes that a search may free, and what it has found out about them: trying the next node costs no second look at
     all nodes and candidates.
@@ -289,27 +284,18 @@ class _Pool:
     usable: dict[str, Node]
     nodes_tried: bool
     """Whether nodes with room did not take the ask."""
-    accepted: dict[str, Node] | None = None
-    """Those that accept the ask; None before the first look."""
+    is_checked: bool = False
+    """Whether all of them accept the ask; False before the first look."""
     larger: list[LargerOption] | None = None
     """The options of larger victims; None before the first look."""
     choices: Iterator[Choice] | None = None
+    """Those without victims that are too large; None before the first look."""
     choice: Choice | None = None
-    """The first of the choices whose node was not dropped; None at the end of them."""
-
-    def find_choice(self, search: "_Search") -> Choice | None:
-        """Return the first choice without victims that are too large."""
-        if self.choices is None:
-            nodes, ask, usable = search.state.nodes, search.ask, self.accepted or {}
-            wanted, candidates = drop_zeros(ask.resources), search.candidates
-            self.choices = list_choices(nodes, usable, ask, wanted, candidates, nodes_tried=self.nodes_tried)
-            self.choice = next(self.choices, None)
-        return self.choice
+    """The first of these whose node was not dropped; None at the end of them."""
 
     def drop(self, node: Node) -> None:
         """Leave out a node that was tried."""
-        for nodes in (self.usable, self.accepted or {}):
-            nodes.pop(node.node_id, None)
+        self.usable.pop(node.node_id, None)
         if self.choices is not None and self.choice is not None and self.choice[0] is node:
             self.choice = next(self.choices, None)
 
@@ -321,6 +307,7 @@ class _Search:
     state: PartitionState
     application: Application
     ask: Allocation
+    wanted: Resources
     taker: GuaranteeShare
     candidates: list[Candidate]
     may_exceed: bool
@@ -340,42 +327,39 @@ class _Search:
         """Return the node to free, of a pool, with the victims on it; VERDICT_PENDING if the RM has to answer
         first, and None if none can be freed. Raises WorkSpent.
         """
-        ask, wanted = self.ask, drop_zeros(self.ask.resources)
-        predicates, constraint = self.state.nodes.predicates, ask.shape.constraint
+        ask, wanted, candidates, nodes_tried = self.ask, self.wanted, self.candidates, pool.nodes_tried
+        nodes, predicates = self.state.nodes, self.state.nodes.predicates
         choice: Choice | Reason | None
         self.are_larger = False
-        usable = self._list_accepted(pool)
-        if self.asks_rm and constraint is not None:
-            candidates, nodes_tried = self.candidates, pool.nodes_tried
-            choice = choose_node_with_rm(predicates, usable, ask, wanted, candidates, nodes_tried=nodes_tried)
+        self._check(pool)
+        if self.asks_rm:
+            choice = choose_node_with_rm(predicates, pool.usable, ask, wanted, candidates, nodes_tried=nodes_tried)
         else:
-            choice = pool.find_choice(self)
+            if pool.choices is None:
+                pool.choices = list_choices(nodes, pool.usable, ask, wanted, candidates, nodes_tried=nodes_tried)
+                pool.choice = next(pool.choices, None)
+            choice = pool.choice
         if self.may_exceed and (choice is None or (not isinstance(choice, Reason) and any(reluctance_of(choice[1])))):
             deciding = predicates if self.asks_rm else None
             if pool.larger is None:
-                pool.larger = list_larger_options(usable, wanted, self.candidates)
-            larger = choose_node_of_larger_victims(pool.larger, usable, ask, choice, deciding)
+                pool.larger = list_larger_options(pool.usable, wanted, candidates)
+            larger = choose_node_of_larger_victims(pool.larger, pool.usable, ask, choice, deciding)
             if larger is not None:
                 self.are_larger = True
                 return larger
         return choice
 
-    def _list_accepted(self, pool: "_Pool") -> dict[str, Node]:
-        """Return the nodes of a pool that accept the ask, and were not dropped."""
-        if pool.accepted is None:
-            nodes, shape, limit = self.state.nodes, self.ask.shape, self.limit
-            constraint, pool.accepted = shape.constraint, pool.usable
-            if self.asks_rm and constraint is not None:
-                meets = nodes.predicates.meets
-                pool.accepted = {k: n for k, n in pool.usable.items() if meets(constraint.demands, n, limit)}
-            elif constraint is not None or nodes.ever_guarded:
-                accepts = partial(nodes.is_accepted, shape, allocate=False, limit=limit)
-                pool.accepted = {k: n for k, n in pool.usable.items() if accepts(n)}
-        return pool.accepted
-
-    def has_queue_room(self) -> bool:
-        """Whether the queues of the ask have room without victims."""
-        return self._find_queue_lack([]) is None
+    def _check(self, pool: _Pool) -> None:
+        """Drop the nodes of a pool that do not accept the ask, unless that was done."""
+        nodes, shape, limit = self.state.nodes, self.ask.shape, self.limit
+        if pool.is_checked or (shape.constraint is None and not nodes.ever_guarded):
+            return
+        if self.asks_rm and shape.constraint is not None:
+            accepts = partial(nodes.predicates.meets, shape.constraint.demands, limit=limit)
+        else:
+            accepts = partial(nodes.is_accepted, shape, allocate=False, limit=limit)
+        pool.usable = {node_id: node for node_id, node in pool.usable.items() if accepts(node)}
+        pool.is_checked = True
 
     def choose_victims(self, node: Node, there: list[Candidate]) -> list[Allocation] | Reason:
         """Return all victims, those on the node first, or why there are none. Only if that is for want of room in the
@@ -384,7 +368,7 @@ class _Search:
         There are none if candidates elsewhere may leave, and the queue of the ask would then have more than its
         guarantee of anything that is wanted. It has so before these leave, or never: what enters is covered.
         """
-        wanted = drop_zeros(self.ask.resources)
+        wanted = self.wanted
         chosen = [allocation for allocation, _ in there]
         keys = {allocation.key for allocation in chosen}
         for allocation, giver in there:
@@ -394,7 +378,7 @@ class _Search:
         first = next(more, None) if is_exceeded or not chosen else None
         if is_exceeded and first is not None:
             return Reason.PREEMPTION_NO_VICTIM
-        fewest = self._add_for_queues(chosen, keys, wanted)
+        fewest = self._add_for_queues(chosen, keys)
         if not fewest:
             for allocation, giver in there:
                 giver.leave(allocation.shape.amounts, -1)
@@ -409,7 +393,7 @@ class _Search:
         elif first is not None:
             chosen = [first]
         victims = _take_enough(wanted, node, chain(chosen, more), len(there) if self.asks_rm else 0)
-        return victims if victims and self._find_queue_lack(victims) is None else fewest
+        return victims if victims and self.find_queue_lack(victims) is None else fewest
 
     def _list_further(self, chosen: set[str], candidates: Iterable[Candidate]) -> Iterator[Allocation]:
         """Yield further victims, on any node, until the queue of the ask has its guarantee. One that was returned
@@ -426,11 +410,11 @@ class _Search:
                 yield allocation
                 giver.move(amounts)
 
-    def _add_for_queues(self, chosen: list[Allocation], keys: set[str], wanted: Resources) -> list[Allocation]:
+    def _add_for_queues(self, chosen: list[Allocation], keys: set[str]) -> list[Allocation]:
         """Return these victims, and as few others as make room in the queues of the ask; none if that is impossible, or
         if there is nothing to do but to wait for earlier victims.
         """
-        lack = self._find_queue_lack(chosen)
+        lack = self.find_queue_lack(chosen)
         if lack is None:
             return chosen
         level, missing = lack
@@ -444,10 +428,11 @@ class _Search:
         ]
         more = pick_victims(missing, others)
         if self.may_exceed:
-            more = pick_larger_victims(missing, others, wanted) or more
+            more = pick_larger_victims(missing, others, self.wanted) or more
         return [*chosen, *[one for one, _ in more]] if more else []
 
-    def _find_queue_lack(self, victims: list[Allocation]) -> tuple[Queue, Resources] | None:
+    def find_queue_lack(self, victims: list[Allocation]) -> tuple[Queue, Resources] | None:
+        """Return which queue of the ask has no room for it without these victims, and what is missing there."""
         leaf, amounts = self.application.queue, self.ask.shape.amounts
         return find_queue_lack(self.state.applications, leaf, amounts, victims)
 
@@ -502,24 +487,24 @@ def plan_required_node_victims(
         return sort, one.priority, -one.created_ns, sum(one.resources.values())
 
     candidates.sort(key=reluctance)
-    chosen: list[Allocation] = []
-    total: Resources = {}
-    for one in candidates:
-        if covers(total, wanted) and fits(plus(total, node.available), wanted):
-            break
-        chosen.append(one)
-        add_to(total, one.resources)
-    if not fits(plus(total, node.available), wanted):
-        return []
-    lack = find_queue_lack(applications, leaf, amounts, chosen)
+    chosen = next(_list_sufficient(candidates, wanted, node), [])
+    lack = find_queue_lack(applications, leaf, amounts, chosen) if chosen else None
     if lack is None:
         return chosen
     candidates.sort(key=lambda one: lack[0] not in applications[one.application_id].queue.ancestry())
-    for number in range(1, len(candidates) + 1):
-        chosen = candidates[:number]
-        total = total_of(one.resources for one in chosen)
-        is_covered = covers(total, wanted) or number == len(candidates)
-        makes_room = fits(plus(total, node.available), wanted)
-        if is_covered and makes_room and find_queue_lack(applications, leaf, amounts, chosen) is None:
+    for chosen in _list_sufficient(candidates, wanted, node):
+        if find_queue_lack(applications, leaf, amounts, chosen) is None:
             return chosen
     return []
+
+
+def _list_sufficient(candidates: Sequence[Allocation], wanted: Resources, node: Node) -> Iterator[list[Allocation]]:
+    """Yield the first candidates, ever more of them, as soon as they leave room for what is wanted on the node, and
+    cover it or are all there are.
+    """
+    total: Resources = {}
+    for number, one in enumerate(candidates, 1):
+        add_to(total, one.resources)
+        is_covered = covers(total, wanted) or number == len(candidates)
+        if is_covered and fits(plus(total, node.available), wanted):
+            yield list(candidates[:number])
