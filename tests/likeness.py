@@ -43,7 +43,7 @@ LOST: Final = frozenset(
         # verdicts of the RM, which it is asked for again
         "Predicates.verdicts",
         # events and log lines that are repeated at most once
-        *("Allocation.unschedulable_told_at", "Allocation.no_victim_told_at", "Allocation.lacks_queue_room"),
+        *("Allocation.unschedulable_told_at", "Allocation.lacks_queue_room"),
         *("Allocation.lacks_quota", "Application.held_by_queue", "Application.held_by_quota"),
         *("Queue.draining_told_ns", "Predicates.complained", "Predicates.complaints"),
         "Queue.reported_excess",

@@ -100,7 +100,6 @@ class Allocation:
         "key",
         "lacks_queue_room",
         "lacks_quota",
-        "no_victim_told_at",
         "node_id",
         "originator",
         "partner",
@@ -187,9 +186,7 @@ class Allocation:
         self.lacks_queue_room = False
         """Whether an event reported that its queues have no room for it."""
         self.unschedulable_told_at: float = -math.inf
-        """When an event last reported why no node takes it, in Unix seconds."""
-        self.no_victim_told_at: float = -math.inf
-        """When an event last reported that no victim helps it, in Unix seconds."""
+        """When an event last reported why no node takes it, or that no victim helps it, in Unix seconds."""
 
     @property
     def resources(self) -> Resources:

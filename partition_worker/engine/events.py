@@ -172,8 +172,8 @@ def record_failure(state: PartitionState, ask: Allocation, cause: WaitCause) -> 
         ask.unschedulable_told_at = state.now
         told = "".join(f"{reason} ({cause.nodes[reason]}x); " for reason in sorted(cause.nodes))
         record_request(state, ask, f"Unschedulable request '{ask.key}': {told}")
-    elif code is Reason.REQUIRED_NODE_FULL and state.now >= ask.no_victim_told_at + UNSCHEDULABLE_TOLD_EVERY_S:
-        ask.no_victim_told_at = state.now
+    elif code is Reason.REQUIRED_NODE_FULL and state.now >= ask.unschedulable_told_at + UNSCHEDULABLE_TOLD_EVERY_S:
+        ask.unschedulable_told_at = state.now
         told = f"Unschedulable request '{ask.key}' with required node '{cause.node}', no preemption victim found"
         record_request(state, ask, told)
 
