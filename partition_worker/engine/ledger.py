@@ -53,6 +53,7 @@ def recover(state: PartitionState, application: Application, allocation: Allocat
     if allocation.placeholder:
         count_placeholder(state, application, allocation)
     application.queue.add_allocated(allocation.shape.amounts)
+    state.allocations[allocation.key] = allocation
     _bind(state, application, allocation, node)
 
 
@@ -60,8 +61,7 @@ def _bind(state: PartitionState, application: Application, allocation: Allocatio
     """Put an allocation that its queues have counted on a node, without checking for room."""
     allocation.node_id = node.node_id
     allocation.bound_ns = state.stamp_ns()
-    state.allocations[allocation.key] = allocation
-    state.changes.allocations[allocation.key] = None
+    state.changes.allocations[allocation.key] = allocation
     state.nodes.bind(application, allocation, node)
     state.readiness.note_less_room(node, allocation.shape.amounts)
     if node.reservations:
@@ -133,7 +133,7 @@ def begin_swap(
     application.begin_swap(ask, placeholder)
     ask.node_id = node.node_id
     ask.bound_ns = state.stamp_ns()
-    state.changes.allocations[ask.key] = state.changes.allocations[placeholder.key] = None
+    state.changes.allocations[ask.key], state.changes.allocations[placeholder.key] = ask, placeholder
     if node.node_id != placeholder.node_id:
         state.nodes.bind(application, ask, node)
         state.readiness.note_less_room(node, ask.shape.amounts)
@@ -150,7 +150,7 @@ def end_swap(state: PartitionState, application: Application, placeholder: Alloc
     assert node is not None, (ask.key, ask.node_id)
     begun = any(application.allocated_sum)
     del state.allocations[placeholder.key]
-    state.changes.allocations[ask.key] = state.changes.allocations[placeholder.key] = None
+    state.changes.allocations[ask.key], state.changes.allocations[placeholder.key] = ask, None
     _discharge(state, application, placeholder)
     count_placeholder_end(state, application, placeholder, replaced=True)
     state.record_application_event(event_codes.REMOVE, event_codes.ALLOC_REPLACED, placeholder)
@@ -195,7 +195,7 @@ def mark_preempted(state: PartitionState, application: Application, allocation: 
     assert not allocation.released, allocation.key
     allocation.preempted, allocation.preempted_at = True, state.now
     state.leaving[allocation.key] = allocation
-    state.changes.allocations[allocation.key] = None
+    state.changes.allocations[allocation.key] = allocation
     application.withdraw_placeholder(allocation)
     application.queue.add_preempting(allocation.shape.amounts)
     state.readiness.note_victim()
@@ -208,7 +208,7 @@ def end_wait_for_victims(state: PartitionState) -> bool:
         allocation = next(iter(state.leaving.values()))
         _forget_leaving(state, state.applications[allocation.application_id], allocation)
         allocation.is_overdue = True
-        state.changes.allocations[allocation.key] = None
+        state.changes.allocations[allocation.key] = allocation
         has_ended = True
     return has_ended
 
@@ -222,7 +222,7 @@ def resize_ask(state: PartitionState, application: Application, ask: Allocation,
     """Resize a pending ask; it keeps its place in the order."""
     application.queue.subtract_pending(ask.shape.amounts)
     application.resize_ask(ask, resources)
-    state.changes.allocations[ask.key] = None
+    state.changes.allocations[ask.key] = ask
     application.queue.add_pending(ask.shape.amounts)
     if ask.reserved:
         reservations.update_for_resized_ask(state, application.reservations[ask.key])
@@ -237,7 +237,7 @@ def constrain_ask(
     """Set other tags of a pending ask, and the constraint that they express; it keeps its place in the order."""
     ask.tags = tags
     application.asks.constrain(ask, constraint)
-    state.changes.allocations[ask.key] = None
+    state.changes.allocations[ask.key] = ask
     if ask.reserved:
         reservation = application.reservations[ask.key]
         state.reservation_index.update(reservation, ask.shape, reservation.keeps, reservation.keeps_since)
@@ -260,7 +260,7 @@ def resize_allocation(
         _increase_usage(state, application, delta)
         reservations.note_growth(state, application)
     allocation.resize(resources)
-    state.changes.allocations[allocation.key] = None
+    state.changes.allocations[allocation.key] = allocation
     state.changes.applications[application.rank] = application
     if allocation.placeholder:
         offer_swap(state, application, allocation)
@@ -331,7 +331,7 @@ def _add_pending(state: PartitionState, application: Application, ask: Allocatio
     if application.submitted_ns != submitted_ns:
         state.changes.applications[application.rank] = application
     state.allocations[ask.key] = ask
-    state.changes.allocations[ask.key] = None
+    state.changes.allocations[ask.key] = ask
     application.queue.add_pending(ask.shape.amounts)
     _update_order(state, application, before)
     if ask.held:
@@ -460,7 +460,7 @@ def release_placeholders(
         assert not one.released, one.key
         assert not one.preempted, one.key
         one.released = True
-        state.changes.allocations[one.key] = None
+        state.changes.allocations[one.key] = one
         application.withdraw_placeholder(one)
     for one in chosen:
         state.emit(one.release(state.name, reason, rm_messages.TIMEOUT))

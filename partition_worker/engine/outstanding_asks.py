@@ -188,7 +188,7 @@ class _Report:
             for ask in list_unreported(group, min(fitting, REPORTED_MAX - self.count)):
                 application.asks.tell(ask)
                 self.count += 1
-                self._state.changes.allocations[ask.key] = None
+                self._state.changes.allocations[ask.key] = ask
                 self._state.emit(
                     UpdateContainerSchedulingState(
                         application_id=application.application_id,

@@ -1,6 +1,6 @@
 """Record what a step changed: the records of the objects that are marked in `PartitionState.changes`.
 
-Whatever changes a durable field marks its object (`state.changes.allocations[key] = None`); at the end of the step
+Whatever changes a durable field marks its object (`state.changes.allocations[ask.key] = ask`); at the end of the step
 `collect_changes` builds the records; `list_everything` builds those of a snapshot, as if everything was marked. A
 missing mark would lose the change in a crash: the tests compare the image of all steps with a snapshot after each step.
 """
@@ -35,7 +35,7 @@ def list_everything(state: PartitionState) -> Iterator[Record]:
     changes.nodes = {node.node_id: None for node in state.nodes}
     changes.applications = {one.rank: one for one in (*state.applications.values(), *state.ended.values())}
     changes.submitted = changes.entered = dict.fromkeys(changes.applications)
-    changes.allocations, changes.foreign = dict.fromkeys(state.allocations), dict.fromkeys(state.foreign)
+    changes.allocations, changes.foreign = dict(state.allocations), dict.fromkeys(state.foreign)
     changes.reservations = {reservation.ask.key: None for reservation in state.reservation_index.by_rank.values()}
     changes.rejections, changes.submissions = dict.fromkeys(state.rejections), dict.fromkeys(pending.submissions)
     changes.preemptions = list(reversed(state.preemptions.entries))  # the oldest first, in the order of their steps
@@ -47,8 +47,7 @@ def list_everything(state: PartitionState) -> Iterator[Record]:
 def _build_records(state: PartitionState, changes: Changes) -> Iterator[Record]:
     # A mark names the object, and the record has what it is now: one is enough, however often a step changed it, and an
     # object that is gone and came back under its name is a change.
-    for key in changes.allocations:
-        one = state.allocations.get(key)
+    for key, one in changes.allocations.items():
         yield _remove(records.AllocationRecord, key) if one is None else _allocation(one)
     yield from _applications(state, changes)
     if changes.has_others:

@@ -63,7 +63,7 @@ def cancel(state: PartitionState, reservation: Reservation) -> None:
         reservation.keeps = {}
     if reservation.after_preemption:
         ask.preemption_triggered = False
-        state.changes.allocations[ask.key] = None
+        state.changes.allocations[ask.key] = ask
         state.readiness.wake_searches(state.preemptions.end_pause(ask))
     if ask.key in application.requests:
         application.asks.regroup(ask)
@@ -239,7 +239,7 @@ def keep_victims_room(state: PartitionState, reservation: Reservation) -> None:
     state.applications[ask.application_id].asks.regroup(ask)
     keep_room(state, reservation, since=state.now)
     state.nodes.reindex(reservation.node)
-    state.changes.allocations[ask.key] = None
+    state.changes.allocations[ask.key] = ask
 
 
 def keep_room(state: PartitionState, reservation: Reservation, *, since: float = 0.0) -> None:

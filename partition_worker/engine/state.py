@@ -288,8 +288,8 @@ class Changes:
         """Whether the configuration or a mark of an operator changed, or the partition retired."""
         self.report = False
         """Whether a full report began or ended."""
-        self.allocations: dict[str, None] = {}
-        """By key."""
+        self.allocations: dict[str, Allocation | None] = {}
+        """By key; None if it is gone."""
         self.applications: dict[int, Application] = {}
         """Changed, new, or gone, by rank."""
         self.entered: dict[int, None] = {}
