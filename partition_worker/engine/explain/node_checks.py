@@ -13,7 +13,6 @@ from heapq import nsmallest
 from itertools import islice
 from typing import Final
 
-from yunishard.common.messages.kinds import Resources
 from yunishard.common.messages.reasons import Reason
 from yunishard.common.rest.explain import CheckView, NearMissView, ReservationView
 from yunishard.common.text_formats import format_count
@@ -57,9 +56,6 @@ _CODES: Final = {
     Tolerations.name: Reason.NODE_TAINT,
     RM_PREDICATES: Reason.NODE_REFUSED_BY_RM,
 }
-
-Lacks = tuple[tuple[str, int, int], ...]
-"""The amounts that a node lacks for an ask: type, missing amount, asked amount."""
 
 
 @dataclass(slots=True)
@@ -115,10 +111,17 @@ def judge_predicates(state: PartitionState, shape: AskShape, node: Node) -> Reas
     return Reason.VERDICT_PENDING if reason is WAITING else _CODES.get(name, Reason.NODE_PREDICATE)
 
 
-def find_lacks(shape: AskShape, room: Resources) -> Lacks:
-    """Return what this room of a node lacks for such an ask."""
-    short = [(kind, value - room.get(kind, 0), value) for kind, value in shape.amounts if value > 0]
-    return tuple([one for one in short if one[1] > 0])
+def find_lacks(code: Reason, node: Node, shape: AskShape) -> list[WaitCause]:
+    """Return how each type of which a node has too little left for an ask compares."""
+    compared = [compare_with_node(code, node, kind, value) for kind, value in shape.amounts if value > 0]
+    return [one for one in compared if one.shortfall]
+
+
+def compare_with_node(code: Reason, node: Node, kind: str, asked: int = 0) -> WaitCause:
+    """Return how the capacity of a node compares with an amount, beside what it has."""
+    total = node.capacity.get(kind, 0)
+    used = total - node.available.get(kind, 0)
+    return WaitCause(code, node=node.node_id, resource=kind, used=used, maximum=total, asked=asked)
 
 
 def survey_nodes(state: PartitionState, ask: Allocation, now: float) -> NodeSurvey:
@@ -149,7 +152,8 @@ def survey_nodes(state: PartitionState, ask: Allocation, now: float) -> NodeSurv
 
 def _measure_distance(shape: AskShape, node: Node) -> float:
     """How far a node is from taking an ask: the missing part of the type that is shortest, and a little for others."""
-    parts = [missing / asked for _, missing, asked in find_lacks(shape, node.available)]
+    room = node.available
+    parts = [1 - room.get(kind, 0) / value for kind, value in shape.amounts if value > max(0, room.get(kind, 0))]
     return max(parts, default=0.0) + 0.01 * sum(parts)
 
 
@@ -159,15 +163,16 @@ def _describe_miss(state: PartitionState, shape: AskShape, node: Node, code: Rea
     """
     texts = [f"it is {describe_holder(state, node, now)}"] if code is Reason.NODE_RESERVED else []
     texts += [_CLOSED[code]] if code in _CLOSED else []
-    lacks = find_lacks(shape, node.available)
-    for kind, missing, asked in lacks:
-        text, beyond = f"short by {format_amount(kind, missing)}", asked - node.capacity.get(kind, 0)
+    lacks = find_lacks(code, node, shape)
+    for one in lacks:
+        short, beyond = format_amount(one.resource, one.shortfall), one.asked - one.maximum
         if beyond > 0:
-            now_too = f", by {format_amount(kind, missing)} now" if beyond < missing else ""
-            text = f"short by {format_amount(kind, beyond)} even when it is empty{now_too}"
-        texts.append(text)
-    kind, missing, _ = max(lacks, key=lambda one: one[1] / one[2], default=("", 0, 1))
-    return NearMissView(node=node.node_id, code=code, text=", ".join(texts), resource=kind, shortfall=missing)
+            now_too = f", by {short} now" if beyond < one.shortfall else ""
+            short = f"{format_amount(one.resource, beyond)} even when it is empty{now_too}"
+        texts.append(f"short by {short}")
+    worst = max(lacks, key=lambda one: one.shortfall / one.asked, default=WaitCause(code))
+    text = ", ".join(texts)
+    return NearMissView(node=node.node_id, code=code, text=text, resource=worst.resource, shortfall=worst.shortfall)
 
 
 _CLOSED: Final = {
@@ -211,24 +216,16 @@ def _check_survey(survey: NodeSurvey, shape: AskShape, reserved: str = "") -> Ch
     beyond = f" of the first {examined}" if examined < survey.total else ""
     if survey.fits:
         text = f"{survey.fits}{beyond} of {survey.total} nodes have room and take it"
-        return CheckView(code=Reason.NO_NODE_FITS, passed=True, text=text)
+        return view_check(WaitCause(Reason.NO_NODE_FITS), text, passed=True)
     if waiting := survey.counts[Reason.VERDICT_PENDING]:
         text = f"the RM has not answered yet whether it may run on {waiting} nodes with room"
-        return CheckView(code=Reason.VERDICT_PENDING, passed=False, text=text)
+        return view_check(WaitCause(Reason.VERDICT_PENDING), text)
     text = f"no node{beyond} takes it: {_describe_counts(survey)}{_describe_unmatched(survey, shape)}{reserved}"
     for node, miss in survey.nearest:
         if miss.resource:
-            asked = dict(shape.amounts)[miss.resource]
-            check = compare_with_node(Reason.NO_NODE_FITS, node, miss.resource, asked)
-            return view_check(check._replace(node=""), f"{text}; {node.node_id} is nearest, {miss.text}")
-    return CheckView(code=Reason.NO_NODE_FITS, passed=False, text=text)
-
-
-def compare_with_node(code: Reason, node: Node, kind: str, asked: int = 0) -> WaitCause:
-    """Return how the capacity of a node compares with an amount, beside what it has."""
-    total = node.capacity.get(kind, 0)
-    used = total - node.available.get(kind, 0)
-    return WaitCause(code, node=node.node_id, resource=kind, used=used, maximum=total, asked=asked)
+            lack = next(one for one in find_lacks(Reason.NO_NODE_FITS, node, shape) if one.resource == miss.resource)
+            return view_check(lack._replace(node=""), f"{text}; {node.node_id} is nearest, {miss.text}")
+    return view_check(WaitCause(Reason.NO_NODE_FITS), text)
 
 
 _PHRASES: Final = {
@@ -289,16 +286,16 @@ def _check_required_node(state: PartitionState, ask: Allocation, now: float) -> 
         victims = plan_required_node_victims(state.applications, leaf, node, ask)
         if victims:
             text = f"it requires the node {name}, where it may preempt {len(victims)} less important allocations"
-            return [CheckView(code=Reason.REQUIRED_NODE_FULL, passed=True, text=text, node=name)]
+            return [view_check(WaitCause(Reason.REQUIRED_NODE_FULL, node=name), text, passed=True)]
     return [*_check_room(state, ask, node, now), *refusals]
 
 
 def _check_room(state: PartitionState, ask: Allocation, node: Node, now: float) -> Iterator[CheckView]:
     """Yield the checks whether the node that an ask requires, or that is reserved for it, has room."""
     name, reservation = node.node_id, node.reservations.get(ask.key)
-    lacks = find_lacks(ask.shape, node.available)
     leaving = [one for one in node.allocations.values() if one.is_leaving]
-    if reservation is not None and ask.preemption_triggered and lacks and leaving:
+    has_room = node.has_room(ask.shape.amounts)
+    if reservation is not None and ask.preemption_triggered and leaving and not has_room:
         text = (
             f"the RM has not released {format_count(len(leaving), 'allocation')} on {name}, preempted for it; "
             f"in {format_seconds(end_of(state, reservation) - now)} it may preempt others"
@@ -311,12 +308,11 @@ def _check_room(state: PartitionState, ask: Allocation, node: Node, now: float) 
             Reason.RESERVED_NODE_FULL,
             f"{name} is reserved for it, {describe_end(state, reservation, now)}, and has",
         )
-    for kind, _, asked in lacks:
-        check = compare_with_node(code, node, kind, asked)
-        left = format_amount(kind, max(0, node.available.get(kind, 0)))
+    for check in find_lacks(code, node, ask.shape):
+        left = format_amount(check.resource, max(0, check.maximum - check.used))
         yield view_check(check, f"{has} {left} left: {describe_need(check)}")
-    if not lacks:
-        yield CheckView(code=code, passed=True, text=f"{has} room", node=name)
+    if has_room:
+        yield view_check(WaitCause(code, node=name), f"{has} room", passed=True)
 
 
 # Reservations: the node, the ask for which it is reserved, and when that ends at the latest --------------------------

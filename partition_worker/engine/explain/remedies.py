@@ -31,11 +31,12 @@ from yunishard.common.text_formats import format_count
 from yunishard.common.units import format_resources, format_seconds
 from yunishard.partition_worker.engine.allocation import Allocation, AskGroup
 from yunishard.partition_worker.engine.application import ACTIVE, Application, AppState
-from yunishard.partition_worker.engine.explain.node_checks import NodeSurvey, find_lacks
+from yunishard.partition_worker.engine.explain.node_checks import NodeSurvey
 from yunishard.partition_worker.engine.explain.preemption_checks import PreemptionOutlook
 from yunishard.partition_worker.engine.nodes.node_index import Node
 from yunishard.partition_worker.engine.predicates.predicate import NodeView
 from yunishard.partition_worker.engine.state import PartitionState
+from yunishard.partition_worker.engine.wait_causes import compare_with_size
 
 REMEDIES_MAX: Final = 8
 """Remedies of an ask, the smallest ones."""
@@ -410,7 +411,7 @@ def _describe_change(stuck: StuckAsk, one: ChangeView) -> str:
             f"{text} and the attributes {', '.join(f'{key}={value}' for key, value in sorted(one.attributes.items()))}"
         )
     if one.code == Remedy.GROW_NODE and (node := stuck.state.nodes.get(one.node)) is not None:
-        beyond = {kind: missing for kind, missing, _ in find_lacks(stuck.ask.shape, node.capacity)}
+        beyond = {lack.resource: lack.shortfall for lack in compare_with_size(node, stuck.ask.shape.amounts)}
         is_less = bool(beyond) and beyond != one.amounts
         return f"{text}, or by {format_resources(beyond)} once nothing runs there" if is_less else text
     if one.code == Remedy.WAIT and one.application:
