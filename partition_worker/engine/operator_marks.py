@@ -115,15 +115,10 @@ class NodeCounts(NamedTuple):
 
 def count_on_node(node: Node) -> NodeCounts:
     """Count what is on a node."""
-    running = leaving = required = 0
-    for one in node.allocations.values():
-        if one.released or one.preempted:
-            leaving += 1
-        elif one.shape.required_node:
-            required += 1
-        else:
-            running += 1
-    return NodeCounts(running, leaving, required, len(node.foreign))
+    there = node.allocations.values()
+    staying = [one for one in there if not (one.released or one.preempted)]
+    required = sum([bool(one.shape.required_node) for one in staying])
+    return NodeCounts(len(staying) - required, len(there) - len(staying), required, len(node.foreign))
 
 
 def cordon_node(state: PartitionState, node_id: str, reason: str, actor: Actor) -> None:

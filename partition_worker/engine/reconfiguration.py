@@ -76,14 +76,12 @@ def _change_queues(state: PartitionState, plan: QueueChangePlan) -> set[str]:
         elif _set(state, queue, wants):
             reset.add(path)
     for queue in state.tree:
-        if queue.path in plan.wanted:
-            continue
-        if not queue.managed:
-            if not queue.leaf and queue.parent is not None and queue.template is not queue.parent.template:
-                queue.template = queue.parent.template
-                state.changes.queues[queue.path] = None
-        elif queue.path in plan.unwanted:
-            drain_queue(state, queue)
+        if queue.managed:
+            if queue.path in plan.unwanted:
+                drain_queue(state, queue)
+        elif not queue.leaf and queue.parent is not None and queue.template is not queue.parent.template:
+            queue.template = queue.parent.template
+            state.changes.queues[queue.path] = None
     return reset
 
 
