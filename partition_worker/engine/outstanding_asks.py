@@ -21,9 +21,8 @@ from yunishard.common.resources import Limit, less, tightest
 from yunishard.partition_worker.engine.allocation import Allocation, AskGroup, Standing
 from yunishard.partition_worker.engine.amounts import Sum, any_of, name_types, subtract_sum
 from yunishard.partition_worker.engine.application import Application
-from yunishard.partition_worker.engine.queues.fair_share import queue_key
 from yunishard.partition_worker.engine.queues.queue import Queue
-from yunishard.partition_worker.engine.ready_queues import application_key
+from yunishard.partition_worker.engine.ready_queues import place_key
 from yunishard.partition_worker.engine.state import PartitionState
 from yunishard.partition_worker.engine.user_limits import QueueUsage, UsageAccount
 
@@ -89,9 +88,10 @@ class OutstandingAsks:
             return
         if not self._left:
             self._left = list(reversed(self._unreported.values()))
-        report = _Report(state, self, self._choose())
-        report.report_below(state.tree.root)
-        if report.count >= REPORTED_MAX:
+        left = REPORTED_MAX
+        for application in sorted(self._choose(), key=place_key):
+            left -= self._report_application(state, application, left) if left else 0
+        if not left:
             self._left.clear()
         elif not self._left:
             self.deadline = NEVER
@@ -137,44 +137,9 @@ class OutstandingAsks:
                 skipped += 1
         return chosen
 
-
-def count_reported(state: PartitionState, application: Application) -> _Counted | None:
-    """Count the reported asks of an application that still wait; None if there are none."""
-    told = application.asks.told_sum
-    if not any_of(told):
-        return None
-    account = state.usage.find(application)
-    return list(told), (*application.queue.ancestry(), *(() if account is None else account.limits))
-
-
-class _Report:
-    """One call: the applications that it checks, and the number of asks that it has reported."""
-
-    def __init__(self, state: PartitionState, outstanding: OutstandingAsks, applications: list[Application]) -> None:
-        self.count = 0
-        self._state = state
-        self._outstanding = outstanding
-        self._applications: dict[int, list[Application]] = {}
-        """By the rank of the leaf."""
-        for application in applications:
-            self._applications.setdefault(application.queue.rank, []).append(application)
-        self._paths = {level.rank for one in applications for level in one.queue.ancestry()}
-        """Ranks of the queues that lead to them."""
-
-    def report_below(self, queue: Queue) -> None:
-        """Report asks of a queue and of those below it."""
-        children = [one for one in queue.children.values() if one.rank in self._paths]
-        for child in sorted(children, key=lambda one: (queue_key(one), one.rank)):
-            self.report_below(child)
-        applications = self._applications.get(queue.rank, [])
-        for application in sorted(applications, key=lambda one: (application_key(one), one.rank)):
-            if self.count >= REPORTED_MAX:
-                break
-            self._report_application(application)
-
-    def _report_application(self, application: Application) -> None:
-        room = self._find_room(application, self._state.usage.account(application))
-        before = self.count
+    def _report_application(self, state: PartitionState, application: Application, most: int) -> int:
+        """Report at most so many asks of an application; return how many."""
+        room, left = self._find_room(application, state.usage.account(application)), most
         for group in islice(application.asks.groups, GROUPS_MAX):
             if not group.attempted or group.standing is Standing.HELD:
                 continue
@@ -185,11 +150,11 @@ class _Report:
                 room = less(room, {kind: value * fitting for kind, value in amounts})
             if group.shape.required_node:
                 continue
-            for ask in list_unreported(group, min(fitting, REPORTED_MAX - self.count)):
+            for ask in list_unreported(group, min(fitting, left)):
                 application.asks.tell(ask)
-                self.count += 1
-                self._state.changes.allocations[ask.key] = ask
-                self._state.emit(
+                left -= 1
+                state.changes.allocations[ask.key] = ask
+                state.emit(
                     UpdateContainerSchedulingState(
                         application_id=application.application_id,
                         allocation_key=ask.key,
@@ -197,16 +162,26 @@ class _Report:
                         reason=REASON,
                     )
                 )
-        if self.count > before:
-            self._outstanding.count(self._state, application)
+        if left < most:
+            self.count(state, application)
+        return most - left
 
     def _find_room(self, application: Application, account: UsageAccount) -> Limit:
         """Return what the queues, the user and the group of an application let it have."""
         queues = application.queue.ancestry()[:-1]  # the maximum of the root is the size of the cluster
         limits: list[tuple[_Level, Limit, Resources]] = [(one, one.maximum or {}, one.allocated) for one in queues]
         limits += [(one, one.allowance.resources, one.used) for one in account.limits if one.allowance is not None]
-        totals = self._outstanding.totals
+        totals = self.totals
         return tightest([less(less(limit, used), name_types(totals.get(one, []))) for one, limit, used in limits]) or {}
+
+
+def count_reported(state: PartitionState, application: Application) -> _Counted | None:
+    """Count the reported asks of an application that still wait; None if there are none."""
+    told = application.asks.told_sum
+    if not any_of(told):
+        return None
+    account = state.usage.find(application)
+    return list(told), (*application.queue.ancestry(), *(() if account is None else account.limits))
 
 
 def list_unreported(group: AskGroup, most: int) -> list[Allocation]:

@@ -22,7 +22,7 @@ from yunishard.partition_worker.engine.application import Application
 from yunishard.partition_worker.engine.predicates.results import WorkSpent
 from yunishard.partition_worker.engine.queues.fair_share import path_key
 from yunishard.partition_worker.engine.queues.queue import Queue
-from yunishard.partition_worker.engine.ready_queues import application_key
+from yunishard.partition_worker.engine.ready_queues import place_key
 from yunishard.partition_worker.engine.sorted_items import Key
 from yunishard.partition_worker.engine.state import PASSED_OVER_DELAY_S, PartitionState, Reserve
 from yunishard.partition_worker.engine.unschedulable_asks import WaitBucket
@@ -58,7 +58,7 @@ def _find_due(state: PartitionState, application: Application, ask: Allocation) 
     """Yield the asks that are passed over: those of this application before the ask, and those that are parked. Of the
     parked ones that wait for the same room, only the first can be the one.
     """
-    place = _place_of(application)
+    place = place_key(application)
     for group in application.asks.groups:
         if group is ask.group:
             break
@@ -80,17 +80,11 @@ def _find_due_in(state: PartitionState, bucket: WaitBucket) -> Iterator[_Found]:
         due = [group for group in groups if _is_due(state, other, group)]
         if due:
             first = min(due, key=lambda one: place_of(one.head))
-            yield (*_place_of(other), *place_of(first.head)), other, first
+            yield (*place_key(other), *place_of(first.head)), other, first
             break
     for inner in bucket.inner.values():
         if inner.closed_by is None:  # otherwise its user or group has no room, for which no other ask is to blame
             yield from _find_due_in(state, inner)
-
-
-def _place_of(application: Application) -> Key:
-    """Return the place of an application in the order of queue traversal."""
-    # The infinite part puts the applications of a queue behind those below it, as in `SwapCandidates.offer`.
-    return (*path_key(application.queue), inf, *application_key(application), application.rank)
 
 
 def _is_room_taken(leaf: Queue, shape: AskShape, taker: Queue) -> bool:

@@ -37,7 +37,7 @@ from yunishard.partition_worker.engine.queues.fair_share import (
 )
 from yunishard.partition_worker.engine.queues.queue import Queue
 from yunishard.partition_worker.engine.queues.tree import Tree
-from yunishard.partition_worker.engine.sorted_items import NO_SHARES, Order, SortKey
+from yunishard.partition_worker.engine.sorted_items import NO_SHARES, Key, Order, SortKey
 from yunishard.partition_worker.engine.unschedulable_asks import (
     AttemptProgress,
     ClosedBuckets,
@@ -516,6 +516,12 @@ def application_key(application: Application) -> SortKey:
     )
 
 
+def place_key(application: Application) -> Key:
+    """Return the place of an application among all, in the order of queue traversal."""
+    # Applications below a queue precede those in it, so two keys never differ first where one has left its path.
+    return (*path_key(application.queue), inf, *application_key(application), application.rank)
+
+
 # State-aware leaves ---------------------------------------------------------------------------------------------------
 
 
@@ -598,8 +604,7 @@ class SwapCandidates:
             self.park(application)
             return
         self.parked.pop(application.rank, None)
-        # Applications below a queue precede those in it, so two keys never differ first where one has left its path.
-        self.offered.put(application, (*path_key(application.queue), inf, *application_key(application)))
+        self.offered.put(application, place_key(application))
 
     def drop(self, application: Application) -> None:
         """Remove an application without a swap, if it is known."""
