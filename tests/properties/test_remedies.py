@@ -32,8 +32,10 @@ from yunishard.partition_worker.engine.partition import Partition
 
 LONG = os.environ.get("PROPERTIES") == "long"
 CLUSTERS = 1500 if LONG else 30
-RARE = (312, 432)
-"""Clusters that have shown defects: a drained node that is reserved, too; a placeholder that is too small."""
+RARE = (136, 312, 432)
+"""Clusters that have shown defects: a missing node that is required and forbidden; a drained node that is reserved,
+too; a placeholder that is too small.
+"""
 STEPS = 45
 ASKS_MAX = 6
 ROUNDS_MAX = 60

@@ -178,27 +178,25 @@ def _wait_for_turn(stuck: StuckAsk) -> ChangeView | None:
 
 def _list_node_changes(stuck: StuckAsk) -> Iterator[ChangeView]:
     """Yield changes of which each gives the ask a node, and the nodes together what they lack."""
-    shape, nodes, survey = stuck.ask.shape, stuck.state.nodes, stuck.survey
+    shape, survey = stuck.ask.shape, stuck.survey
     if shape.constraint is not None and shape.constraint.asked:
         return  # the RM decides about nodes
-    if survey is None:
-        name = shape.required_node
-        node = nodes.get(name)
-        code, room = (Remedy.ADD_NODE, {}) if node is None else (Remedy.GROW_NODE, node.available)
-        yield ChangeView(code=code, node=name, amounts=_find_needs(stuck, room))
-        return
+    required = stuck.state.nodes.get(shape.required_node)
     # With a node that takes it, only the nodes together lack something.
-    short = stuck.list_short_nodes() if survey.first is None else [survey.first]
-    for node in short[:_GROWN_MAX]:
+    first = required if survey is None else survey.first
+    for node in ([first] if first is not None else stuck.list_short_nodes())[:_GROWN_MAX]:
         yield ChangeView(code=Remedy.GROW_NODE, node=node.node_id, amounts=_find_needs(stuck, node.available))
-    closed = [node for node, miss in survey.nearest if not (miss.resource or node.reservations or node.is_open)]
-    once = [node for node in closed if node.schedulable or node.cordon is None]
-    for node in once[:_GROWN_MAX] if Reason.CLUSTER_FULL not in stuck.codes else ():
-        code = Remedy.UNCORDON_NODE if node.schedulable else Remedy.MAKE_NODE_SCHEDULABLE
-        yield ChangeView(code=code, node=node.node_id)
-    room, attributes = ({}, _find_attributes(stuck, survey)) if survey.first is None else (survey.first.available, {})
+    if required is not None:
+        return
+    if survey is not None and Reason.CLUSTER_FULL not in stuck.codes:
+        closed = [node for node, miss in survey.nearest if not (miss.resource or node.reservations or node.is_open)]
+        for node in [node for node in closed if node.schedulable or node.cordon is None][:_GROWN_MAX]:
+            code = Remedy.UNCORDON_NODE if node.schedulable else Remedy.MAKE_NODE_SCHEDULABLE
+            yield ChangeView(code=code, node=node.node_id)
+    attributes = _find_attributes(stuck) if first is None else {}
     if attributes is not None:
-        yield ChangeView(code=Remedy.ADD_NODE, amounts=_find_needs(stuck, room), attributes=attributes)
+        amounts = _find_needs(stuck, {} if first is None else first.available)
+        yield ChangeView(code=Remedy.ADD_NODE, node=shape.required_node, amounts=amounts, attributes=attributes)
 
 
 def _find_needs(stuck: StuckAsk, room: Resources) -> Resources:
@@ -210,17 +208,17 @@ def _find_needs(stuck: StuckAsk, room: Resources) -> Resources:
     return {kind: value for kind, value in needs.items() if value > 0}
 
 
-def _find_attributes(stuck: StuckAsk, survey: NodeSurvey) -> dict[str, str] | None:
+def _find_attributes(stuck: StuckAsk) -> dict[str, str] | None:
     """Return attributes of a new node that the predicates accept: none, or those of a node that they accept; None if
     no such node is known.
     """
     state, shape = stuck.state, stuck.ask.shape
     predicates = state.nodes.predicates
     demands = predicates.no_demands if shape.constraint is None else shape.constraint.demands
-    amounts = dict(shape.amounts)
-    for attributes in chain([{}], (node.attributes for node, _ in survey.nearest)):
+    nearest = () if stuck.survey is None else stuck.survey.nearest
+    for attributes in chain([{}], (node.attributes for node, _ in nearest)):
         shown = {key: value for key, value in attributes.items() if key != NODE_PARTITION}
-        view = NodeView("", {**shown, NODE_PARTITION: state.name}, amounts)
+        view = NodeView(shape.required_node, {**shown, NODE_PARTITION: state.name}, dict(shape.amounts))
         if not predicates.find_refusal_of(demands, view)[0]:
             return shown
     return None

@@ -246,6 +246,14 @@ def test_a_required_node_that_is_missing_too_small_or_full() -> None:
     assert "it requires the node n1, which has 2 B left" in found.summary
 
 
+def test_a_missing_node_that_would_refuse_the_ask_is_not_suggested() -> None:
+    trial = Trial().does(TEN, apps("app-1 root.a"))
+    trial.does(asks("app-1 a1 memory=1 required=n9", "app-1 a2 memory=1 required=n9 tag.yunishard/forbiddenNodes=n9"))
+    assert [one.code for one in why(trial, "a1").remedies] == ["add-node"]
+    assert why(trial, "a2").stopped_by == "required-node-missing"
+    assert why(trial, "a2").remedies == []
+
+
 def test_a_node_that_is_reserved_for_another_ask() -> None:
     trial = Trial().does(nodes("n1 memory=10", "n2 memory=10"), apps("app-1 root.a", "app-2 root.a"))
     trial.does(asks("app-1 a1 memory=8", "app-1 a2 memory=8", "app-1 a3 memory=4")).waits(3)
