@@ -139,28 +139,24 @@ def check_objects(state: PartitionState, health: WorkerHealth) -> Iterator[Check
     """Check every object that exists when its kind is listed and still exists at its turn."""
     for name, application in tuple(state.applications.items()):
         if state.applications.get(name) is application:
-            items = 1 + len(application.requests) + len(application.allocations)
             sums = _sum_application(state, health, application)
-            yield from _compare(state, (event_codes.APP, "application", name), items, sums)
+            yield from _compare(state, (event_codes.APP, "application", name), sums)
     for node in tuple(state.nodes):
         if state.nodes.get(node.node_id) is node:
             _collect_node_health(health, state, node)
             items = 1 + len(node.allocations) + len(node.foreign)
-            yield from _compare(state, (event_codes.NODE, "node", node.node_id), items, _sum_node(node))
+            yield from _compare(state, (event_codes.NODE, "node", node.node_id), _sum_node(node), items)
     for queue in state.tree:
         if state.tree.find(queue.path) is queue:
-            items = 1 + len(queue.children) + len(queue.applications)
-            yield from _compare(state, (event_codes.QUEUE, "queue", queue.path), items, _sum_queue(state, queue))
+            yield from _compare(state, (event_codes.QUEUE, "queue", queue.path), _sum_queue(state, queue))
     for what, trackers in (("user", state.usage.users), ("group", state.usage.groups)):
         for tracker in tuple(trackers.by_name.values()):
             if trackers.by_name.get(tracker.name) is tracker:
-                items = len(tracker.levels) + len(tracker.accounts)
-                yield from _compare(state, (event_codes.USERGROUP, what, tracker.name), items, _sum_tracker(tracker))
+                yield from _compare(state, (event_codes.USERGROUP, what, tracker.name), _sum_tracker(tracker))
     nodes, root = state.nodes, state.tree.root
     health.negative = sum(_has_negative(amount) for amount in (root.allocated, nodes.total))
     health.nodes, health.reservations = len(nodes), len(state.reservation_index.by_rank)
-    items = len(state.applications) + len(state.nodes)
-    yield from _compare(state, (event_codes.QUEUE, "partition", root.path), items, _sum_partition(state, health))
+    yield from _compare(state, (event_codes.QUEUE, "partition", root.path), _sum_partition(state, health))
 
 
 def _collect_node_health(health: WorkerHealth, state: PartitionState, node: Node) -> None:
@@ -177,9 +173,9 @@ Sum = tuple[str, Resources | int, Resources | int]
 
 
 def _compare(
-    state: PartitionState, what: tuple[int, str, str], items: int, sums: Iterable[Sum | int]
+    state: PartitionState, what: tuple[int, str, str], sums: Iterable[Sum | int], items: int = 1
 ) -> Iterator[Checked]:
-    """Compare the sums of an object, with the type of its events, its kind and its name. Between the sums, there may be
+    """Compare the sums of an object, with the type of its events, its kind and its name. Between the sums, there are
     numbers of parts that were added up: after PORTION of them the slice may end.
     """
     kind, _, name = what
@@ -188,9 +184,11 @@ def _compare(
     for found in sums:
         if not isinstance(found, int):
             drift += _describe_drift(what, found)
-        elif found >= PORTION:
-            items -= found
-            yield Checked(kind, name, found, [])
+            continue
+        items += found
+        if found >= PORTION:
+            yield Checked(kind, name, items, [])
+            items = 0
             if state.step_number != step:
                 return
     yield Checked(kind, name, items, drift)
@@ -236,7 +234,7 @@ def _sum_queue(state: PartitionState, queue: Queue) -> Iterator[Sum | int]:
     children = queue.children.values()
     allocated, pending = total_of(one.allocated for one in children), total_of(one.pending for one in children)
     preempting, kept = total_of(one.preempting for one in children), total_of(one.kept for one in children)
-    running, parts = sum(child.running for child in children), 0
+    running, parts = sum(child.running for child in children), len(children)
     for application in [state.applications[name] for name in queue.applications]:
         add_to(allocated, application.charged)
         add_to(pending, application.pending)
