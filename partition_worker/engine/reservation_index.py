@@ -64,11 +64,6 @@ class ReservationIndex:
         self.checked_round = -1
         """The last retry round in which no reservation could be used."""
 
-    @property
-    def oldest(self) -> Reservation:
-        """The oldest reservation; there must be one."""
-        return next(iter(self.by_rank.values()))
-
     def insert(self, reservation: Reservation) -> None:
         """Add a new reservation, as a candidate."""
         self.by_rank[reservation.rank] = reservation
@@ -106,10 +101,6 @@ class ReservationIndex:
                 self.grown[queue.rank] = queue
         for level in limits:
             self.charged[level.rank] = None
-
-    def is_check_due(self, retry_round: int) -> bool:
-        """Whether any reservation may be usable in this retry round, if there are reservations."""
-        return self.has_candidates or self.checked_round != retry_round
 
     def _link(self, reservation: Reservation) -> None:
         self.add_candidates((reservation,))

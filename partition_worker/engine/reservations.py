@@ -13,6 +13,8 @@ If the room is lost that victims were preempted for, the reservation ends, and t
 it may get another node, or preempt again. Only the preemption cooldown bounds that, as for any other ask.
 """
 
+from itertools import islice
+
 from yunishard.common.messages import event_codes
 from yunishard.common.resources import fits, plus, total_of
 from yunishard.partition_worker.engine.allocation import Allocation
@@ -98,10 +100,8 @@ def end_of(state: PartitionState, reservation: Reservation) -> float:
 def first_to_end(state: PartitionState) -> Reservation | None:
     """Return the reservation that ends first by its age; None if there is none."""
     index = state.reservation_index
-    if not index.by_rank:
-        return None
-    oldest, keeping = index.oldest, index.keeping.first()
-    return oldest if keeping is None or end_of(state, oldest) <= end_of(state, keeping) else keeping
+    first = [*islice(index.by_rank.values(), 1), *islice(index.keeping, 1)]
+    return min(first, key=lambda one: end_of(state, one), default=None)
 
 
 def expire(state: PartitionState) -> bool:

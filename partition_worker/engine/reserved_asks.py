@@ -28,7 +28,8 @@ from yunishard.partition_worker.engine.state import Allocate, PartitionState, Pr
 def decide(state: PartitionState) -> Allocate | Preempt | None:
     """Return the next decision for an ask with a reservation, or None if no reservation can be used now."""
     index, retry_round = state.reservation_index, state.readiness.retry_round
-    if not (index.by_rank and index.is_check_due(retry_round)):
+    is_check_due = index.has_candidates or index.checked_round != retry_round
+    if not (index.by_rank and is_check_due):
         return None
     found = list(_on_reserved_nodes(state))
     # Other nodes get room only if something is freed, which begins a retry round. Reservations become candidates with
