@@ -37,7 +37,7 @@ from yunishard.partition_worker.engine.explain.node_checks import (
 )
 from yunishard.partition_worker.engine.explain.preemption_checks import PreemptionOutlook, check_preemption
 from yunishard.partition_worker.engine.explain.remedies import StuckAsk, find_remedies
-from yunishard.partition_worker.engine.explain.turn import find_ahead, keep_rivals
+from yunishard.partition_worker.engine.explain.turn import find_ahead
 from yunishard.partition_worker.engine.nodes.node_index import Node
 from yunishard.partition_worker.engine.preemption.victim_choice import may_ever_help
 from yunishard.partition_worker.engine.queues.queue import Queue
@@ -117,7 +117,7 @@ def _explain_pending(
         found.append(stuck.outlook.check)
     gang_alone = is_held and len(failed) == 1
     nodes: dict[str, int] = {} if survey is None else {code: survey.counts[code] for code in sorted(survey.counts)}
-    ahead = keep_rivals(find_ahead(state, application, group, now), failed, nodes) if with_ahead else []
+    ahead = find_ahead(state, group, now, failed, nodes) if with_ahead else []
     return ExplanationView(
         kind="ask",
         name=named.key,

@@ -31,6 +31,7 @@ from yunishard.common.text_formats import format_count
 from yunishard.common.units import format_resources, format_seconds
 from yunishard.partition_worker.engine.allocation import Allocation, AskGroup
 from yunishard.partition_worker.engine.application import ACTIVE, Application, AppState
+from yunishard.partition_worker.engine.attempt_log import LIMITS_FULL
 from yunishard.partition_worker.engine.explain.node_checks import NodeSurvey
 from yunishard.partition_worker.engine.explain.preemption_checks import PreemptionOutlook
 from yunishard.partition_worker.engine.nodes.node_index import Node
@@ -65,8 +66,8 @@ _RAISES: Final = {
 }
 """Failed checks that a higher maximum corrects."""
 
-_LIMIT_REASONS: Final = frozenset(tuple(_RAISES)[:3])
-_COUNT_REASONS: Final = frozenset(tuple(_RAISES)[3:])
+_LIMIT_REASONS: Final = LIMITS_FULL | {Reason.QUEUE_MAXIMUM}
+_COUNT_REASONS: Final = _RAISES.keys() - _LIMIT_REASONS
 _SOLVED: Final = _NODE_REASONS | {*_RAISES, Reason.BACK_OFF, Reason.STATE_AWARE_TURN, Reason.QUEUE_STOPPED}
 
 
@@ -146,7 +147,7 @@ def _list_base_changes(stuck: StuckAsk) -> list[ChangeView | None]:
                         queue=check.queue,
                         user=user,
                         group=check.group,
-                        amounts=raised[place],
+                        amounts=raised[place],  # other types of the same limit follow
                         applications=0 if resource else check.shortfall,
                     )
                 )

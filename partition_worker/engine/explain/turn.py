@@ -4,7 +4,7 @@ The order is that of `queue_traversal.py`: at each level the queues by `queue_ke
 `application_key`, then the asks of the application. Those ahead may be unable to run themselves; the text states it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import nsmallest
 from itertools import islice
 from typing import Final, TypeVar
@@ -32,25 +32,19 @@ COMPARED_MAX: Final = 20_000
 """Siblings of a queue or an application that are compared with it, about 40 ms; further ones are not counted."""
 
 
-def find_ahead(state: PartitionState, application: Application, group: AskGroup | None, now: float) -> list[AheadView]:
-    """Return what is tried before an ask: first queues, from the root down, then applications, then own asks."""
+def find_ahead(
+    state: PartitionState, group: AskGroup, now: float, failed: Sequence[CheckView], nodes: Mapping[str, int]
+) -> list[AheadView]:
+    """Return what is tried before an ask: first queues, from the root down, then applications, then own asks. If checks
+    failed, return only what may take what the ask waits for, by these and by its nodes by reason.
+    """
+    application = state.applications[group.head.application_id]
     found: list[AheadView] = []
     for level in reversed(application.queue.ancestry()):
         if level.parent is not None:
             found += _find_queues(level, level.parent)
-    found += _find_applications(state, application, now)
-    if group is not None:
-        found += _find_own_asks(application, group)
-    return found
-
-
-def keep_rivals(ahead: list[AheadView], checks: Iterable[CheckView], nodes: Mapping[str, int]) -> list[AheadView]:
-    """Keep of what is ahead only what may take what an ask waits for, by its checks and its nodes by reason.
-
-    Without a failed check the ask waits for its turn, and all count.
-    """
-    failed = [one for one in checks if not one.passed and not one.code.startswith("preemption-")]
-    return [one for one in ahead if not failed or any(_is_rival(one, check, nodes) for check in failed)]
+    found += [*_find_applications(state, application, now), *_find_own_asks(application, group)]
+    return [one for one in found if not failed or any(_is_rival(one, check, nodes) for check in failed)]
 
 
 def _is_rival(one: AheadView, check: CheckView, nodes: Mapping[str, int]) -> bool:
