@@ -10,7 +10,8 @@ were preempted for that.
 `reservations.py` makes and cancels reservations, `queue_traversal.py` applies the decisions.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 
 from yunishard.common.messages.reasons import Reason
 from yunishard.partition_worker.engine import events, reservations
@@ -93,7 +94,10 @@ def _on_other_nodes(state: PartitionState) -> Iterator[_Found]:
             if state.nodes.node_for(shape) is not None or state.nodes.reserved.may_have_room(shape.amounts):
                 yield from _on_other_node(state, shape, groups)
         except WorkSpent as spent:
-            _postpone_reserved(state, spent, groups.values())
+            for reservation in chain.from_iterable(groups.values()):
+                if reservation.ask.group is not None:
+                    table = state.nodes.predicates.table
+                    table.postpone(spent.results, reservation.ask.application_id, reservation.ask.group)
 
 
 def _on_other_node(
@@ -108,15 +112,6 @@ def _on_other_node(
                 node = state.nodes.first_outranked_fit(shape, reservation.leaf, reservation.ask.priority)
             if node is not None:
                 yield reservation, Allocate(application, reservation.ask, node)
-
-
-def _postpone_reserved(state: PartitionState, spent: WorkSpent, groups: Iterable[Order[Reservation]]) -> None:
-    """Let reserved asks look for another node in a later turn."""
-    for order in groups:
-        for reservation in order:
-            if reservation.ask.group is not None:
-                table = state.nodes.predicates.table
-                table.postpone(spent.results, reservation.ask.application_id, reservation.ask.group)
 
 
 def _first_of(group: Order[Reservation]) -> Reservation:

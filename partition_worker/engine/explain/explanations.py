@@ -102,7 +102,7 @@ def _explain_pending(
         *checks.check_partition(state, stalls),
         *checks.check_application(state, application, now, reserved=is_reserved),
     ]
-    survey: NodeSurvey | None = None
+    survey = NodeSurvey()
     if is_held:
         found.append(_check_gang(application, group))
     else:
@@ -116,7 +116,7 @@ def _explain_pending(
     if stuck.outlook is not None:
         found.append(stuck.outlook.check)
     gang_alone = is_held and len(failed) == 1
-    nodes: dict[str, int] = {} if survey is None else {code: survey.counts[code] for code in sorted(survey.counts)}
+    nodes: dict[str, int] = {code: survey.counts[code] for code in sorted(survey.counts)}
     ahead = find_ahead(state, group, now, failed, nodes) if with_ahead else []
     return ExplanationView(
         kind="ask",
@@ -129,7 +129,7 @@ def _explain_pending(
         checks=found,
         ahead=ahead,
         nodes=nodes,
-        nearest=[] if survey is None else [miss for _, miss in survey.nearest],
+        nearest=[miss for _, miss in survey.nearest],
         reservations=view_reservations_for(state, named, survey, now),
         remedies=_find_gang_remedies(stuck, stalls) if gang_alone else find_remedies(stuck),
     )
@@ -165,7 +165,7 @@ def _find_outlook(stuck: StuckAsk) -> PreemptionOutlook | None:
     to_queue = codes & QUEUES_FULL
     if not codes or not codes - to_queue <= {Reason.NO_NODE_FITS, Reason.RESERVED_NODE_FULL}:
         return None
-    might_fit = survey is None or bool(survey.counts[Reason.NODE_FULL] or survey.counts[Reason.NODE_RESERVED])
+    might_fit = survey.counts[Reason.NODE_FULL] or survey.counts[Reason.NODE_RESERVED]
     if (Reason.NO_NODE_FITS in codes and not might_fit) or not may_ever_help(stuck.application.queue):
         return None
     return check_preemption(stuck.state, stuck.application, stuck.group, stuck.now, nodes_tried=not to_queue)

@@ -186,10 +186,10 @@ _CLOSED: Final = {
 
 def check_nodes(
     state: PartitionState, application: Application, ask: Allocation, now: float
-) -> tuple[list[CheckView], NodeSurvey | None]:
+) -> tuple[list[CheckView], NodeSurvey]:
     """Return the checks of the nodes for an ask, and what all nodes are to it unless it requires one."""
     if ask.shape.required_node:
-        return _check_required_node(state, ask, now), None
+        return _check_required_node(state, ask, now), NodeSurvey()
     survey = survey_nodes(state, ask, now)
     if not ask.reserved:
         return [_check_survey(survey, ask.shape, _describe_reservations(state, application, survey, now))], survey
@@ -356,12 +356,10 @@ def view_reservations(state: PartitionState, nodes: Iterable[Node], now: float) 
 
 
 def view_reservations_for(
-    state: PartitionState, ask: Allocation, survey: NodeSurvey | None, now: float
+    state: PartitionState, ask: Allocation, survey: NodeSurvey, now: float
 ) -> list[ReservationView]:
     """Return the reservation of an ask, or those that its checks and the nearest nodes name."""
     if ask.reserved:
         return [view_reservation(state, state.applications[ask.application_id].reservations[ask.key], now)]
-    if survey is None:
-        return []
     nearest = [node for node, miss in survey.nearest if miss.code == Reason.NODE_RESERVED]
     return view_reservations(state, {node.node_id: node for node in (*survey.reserved, *nearest)}.values(), now)

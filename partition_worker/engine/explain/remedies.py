@@ -83,8 +83,8 @@ class StuckAsk:
     now: float
     failed: list[CheckView]
     """The checks that failed, without preemption."""
-    survey: NodeSurvey | None
-    """None for an ask that requires a node."""
+    survey: NodeSurvey
+    """Empty for an ask that requires a node."""
     outlook: PreemptionOutlook | None = None
 
     @property
@@ -93,11 +93,10 @@ class StuckAsk:
 
     def list_short_nodes(self) -> list[Node]:
         """Return nodes that take the ask once they have more room, the nearest first."""
-        if self.survey is not None:
-            return [
-                node for node, miss in self.survey.nearest if miss.code in (Reason.NODE_FULL, Reason.NODE_TOO_SMALL)
-            ]
-        node, queue, ask = self.state.nodes.get(self.ask.shape.required_node), self.application.queue, self.ask
+        ask, codes = self.ask, (Reason.NODE_FULL, Reason.NODE_TOO_SMALL)
+        if not ask.shape.required_node:
+            return [node for node, miss in self.survey.nearest if miss.code in codes]
+        node, queue = self.state.nodes.get(ask.shape.required_node), self.application.queue
         is_open = node is not None and (ask.key in node.reservations or node.gives_way_to(queue, ask.priority))
         return [node] if node is not None and is_open else []
 
@@ -184,12 +183,12 @@ def _list_node_changes(stuck: StuckAsk) -> Iterator[ChangeView]:
         return  # the RM decides about nodes
     required = stuck.state.nodes.get(shape.required_node)
     # With a node that takes it, only the nodes together lack something.
-    first = required if survey is None else survey.first
+    first = required or survey.first
     for node in ([first] if first is not None else stuck.list_short_nodes())[:_GROWN_MAX]:
         yield ChangeView(code=Remedy.GROW_NODE, node=node.node_id, amounts=_find_needs(stuck, node.available))
     if required is not None:
         return
-    if survey is not None and Reason.CLUSTER_FULL not in stuck.codes:
+    if Reason.CLUSTER_FULL not in stuck.codes:
         closed = [node for node, miss in survey.nearest if not (miss.resource or node.reservations or node.is_open)]
         for node in [node for node in closed if node.schedulable or node.cordon is None][:_GROWN_MAX]:
             code = Remedy.UNCORDON_NODE if node.schedulable else Remedy.MAKE_NODE_SCHEDULABLE
@@ -216,8 +215,7 @@ def _find_attributes(stuck: StuckAsk) -> dict[str, str] | None:
     state, shape = stuck.state, stuck.ask.shape
     predicates = state.nodes.predicates
     demands = predicates.no_demands if shape.constraint is None else shape.constraint.demands
-    nearest = () if stuck.survey is None else stuck.survey.nearest
-    for attributes in chain([{}], (node.attributes for node, _ in nearest)):
+    for attributes in chain([{}], (node.attributes for node, _ in stuck.survey.nearest)):
         shown = {key: value for key, value in attributes.items() if key != NODE_PARTITION}
         view = NodeView(shape.required_node, {**shown, NODE_PARTITION: state.name}, dict(shape.amounts))
         if not predicates.find_refusal_of(demands, view)[0]:
@@ -319,7 +317,7 @@ def _list_timeouts(stuck: StuckAsk) -> Iterator[tuple[float, str]]:
 def _make_test(stuck: StuckAsk) -> Callable[[list[Allocation]], bool]:
     """Return a test whether the end of allocations corrects all failed checks."""
     state, ask, short = stuck.state, stuck.ask, stuck.list_short_nodes()
-    has_node = not stuck.codes & _NODE_REASONS if stuck.survey is None else stuck.survey.fits > 0
+    has_node = not stuck.codes & _NODE_REASONS if ask.shape.required_node else stuck.survey.fits > 0
 
     def frees_node(node: Node, freed: list[Allocation]) -> bool:
         room = total_of([node.available, *(one.resources for one in freed if one.node_id == node.node_id)])
