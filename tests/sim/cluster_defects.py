@@ -76,7 +76,7 @@ def ignore_lost_links() -> Iterator[None]:
 
 
 DEFECTS: Final[dict[Defect, Traits]] = {
-    omit_the_epoch: often("host is cut off from the database", "hosts are cut off from each other"),
+    omit_the_epoch: often("worker loses its lease", "process stands still", hosts=2),
     guess_that_it_was_committed: often("worker dies", "database fails over", "database hangs"),
     lead_after_the_lease: often("process stands still", "host is cut off from the database"),
     lease_by_the_clock_of_the_host: ANY,

@@ -281,30 +281,30 @@ def keep_ended_sessions() -> Iterator[None]:
 
 
 DEFECTS: Final[dict[Defect, Traits]] = {
-    skip_acknowledgements: ANY,
+    skip_acknowledgements: often("link is clogged"),
     acknowledge_too_early: often(
         "worker dies", "broker dies", "supervisor dies", "RM is cut off", "link is clogged", deaths_per_message=0.005
     ),
-    fence_nobody: often("supervisor dies", "worker loses its lease", "disk is slow"),
+    fence_nobody: often("supervisor dies", "worker loses its lease", "disk is slow", spares=2, act_max_s=0.2),
     tell_before_durable: often("worker dies", "disk is slow"),
     answer_before_durable: often("worker dies", "disk is slow"),
     lose_one_of_the_outbox: ANY,
     forget_time: ANY,
     drop_resume_wanted: often("worker dies", "broker dies", "proxy dies"),
     take_again: often("RM is cut off"),
-    commit_before_recorded: often("record is full", pause_s=2.0, rms=4, watched=True),
+    commit_before_recorded: often("record is full", rms=2, watched=True),
     commit_to_all_but_one: ANY,
     repeat_after_recovery: ANY,
-    place_while_reporting: often("RM dies", "journal is lost", rms=4, act_max_s=0.2),
+    place_while_reporting: often("RM dies", "journal is lost", rms=4, act_max_s=0.2, pause_s=2.0),
     place_while_away: often("process stands still", "RM is cut off"),
     keep_the_life: often("journal is lost"),
     handle_poison_for_ever: often("command is poison"),
-    trust_the_journal: often("broker dies", "journal goes back"),
+    trust_the_journal: often("journal goes back"),
     forget_what_was_acknowledged: often("journal goes back"),
     answer_operators_before_durable: often("worker dies", "disk is slow", rms=4),
     forget_marks_between_sessions: often("RM dies", "journal is lost", rms=4, pause_s=2.0),
     cordon_without_draining: often(rms=4, act_max_s=2.0),
-    keep_ended_sessions: ANY,
+    keep_ended_sessions: often(),
 }
 """Each with the traits of the worlds that show it soon: most need faults that few seeds choose together, and a drain
 without releases shows where little else ends what runs.

@@ -294,7 +294,7 @@ RECOVERIES: Final = often("worker dies", "snapshot is taken")
 """The traits of worlds that show a defect of recovery soon."""
 
 TRAITS: Final[dict[str, Traits]] = {
-    "leave_out_HeldUpdate": {**RECOVERIES, "resolver": "os"},
+    "leave_out_HeldUpdate": {**RECOVERIES, "resolver": "os", "rms": 4},
     "leave_out_Submission": {**RECOVERIES, "resolver": "os"},
     "unmark_submissions": {**RECOVERIES, "resolver": "os"},
     "forget_what_is_unacknowledged": often("worker dies", "snapshot is taken", "RM is slow"),
