@@ -57,10 +57,11 @@ def check_partition(state: PartitionState, stalls: Sequence[Reason] = ()) -> Ite
 
 
 def check_application(
-    state: PartitionState, application: Application, now: float, *, reserved: bool = False
+    state: PartitionState, application: Application, now: float, stalls: Sequence[Reason], *, reserved: bool = False
 ) -> Iterator[CheckView]:
     """Yield the checks that hold for all asks of an application that has not ended, or for those with a reservation."""
     leaf, account = application.queue, find_account(state, application)
+    yield from check_partition(state, stalls)
     yield CheckView(code=Reason.PLACEMENT_REJECTED, passed=True, text=f"It was placed in {leaf.path}", queue=leaf.path)
     for check, passed in _list_application_checks(state, application, account, now, reserved=reserved):
         text = ""

@@ -98,10 +98,7 @@ def _explain_pending(
     assert group is not None, named.key
     head, is_reserved, is_held = group.head, group.standing is Standing.RESERVED, group.standing is Standing.HELD
     judged = named if is_reserved else head
-    found = [
-        *checks.check_partition(state, stalls),
-        *checks.check_application(state, application, now, reserved=is_reserved),
-    ]
+    found = list(checks.check_application(state, application, now, stalls, reserved=is_reserved))
     survey = NodeSurvey()
     if is_held:
         found.append(_check_gang(application, group))
@@ -212,7 +209,7 @@ def explain_application(
         return ExplanationView(
             kind="application", name=name, state=application.state.lower(), summary=text, stopped_by="application-ended"
         )
-    found = [*checks.check_partition(state, stalls), *checks.check_application(state, application, now)]
+    found = list(checks.check_application(state, application, now, stalls))
     reasons = checks.survey_waiting(state, [application], now, COUNTED_MAX).sorted_reasons
     first = [
         _explain_pending(state, group.head, now, stalls, with_ahead=group is application.asks.first_group)
@@ -257,10 +254,8 @@ def explain_queue(state: PartitionState, queue: Queue, now: float, stalls: Seque
     """Explain why asks wait in a queue and below it, and which level is fullest."""
     names = (name for level in queue.list_below() for name in level.applications)
     waiting = checks.survey_waiting(state, (state.applications[name] for name in names), now, COUNTED_MAX)
-    found = [
-        *checks.check_partition(state, stalls),
-        *(_check_level(level) for level in queue.ancestry() if level.maximum),
-    ]
+    levels = [_check_level(level) for level in queue.ancestry() if level.maximum]
+    found = [*checks.check_partition(state, stalls), *levels]
     oldest = sorted(waiting.oldest.values(), key=lambda one: one[:2])[:EXAMPLES_MAX]
     explained = [_explain_pending(state, group.head, now, stalls, with_ahead=False) for *_, group in oldest]
     return ExplanationView(
