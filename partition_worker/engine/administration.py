@@ -16,10 +16,11 @@ from typing import Final
 from yunishard.common.messages import event_codes
 from yunishard.common.messages.query_messages import Actor
 from yunishard.common.names import RECOVERY_QUEUE
-from yunishard.common.resources import describe_amount, permits, plus
+from yunishard.common.resources import describe_amount
 from yunishard.partition_worker.engine import application_updates, events, ledger, lifecycle
 from yunishard.partition_worker.engine.allocation import Allocation
 from yunishard.partition_worker.engine.allocation_updates import remove_everything
+from yunishard.partition_worker.engine.amounts import amounts_of, find_excess
 from yunishard.partition_worker.engine.application import ACTIVE, AppEvent, Application, AppState
 from yunishard.partition_worker.engine.gang_scheduling import gang_objection
 from yunishard.partition_worker.engine.node_updates import remove_node
@@ -114,7 +115,7 @@ def _find_queue_objection(application: Application, leaf: Queue) -> str:
 
 def _find_conflict(application: Application, leaf: Queue) -> str:
     """Why the application cannot move to the queue now; empty if it can."""
-    name = f"application {application.application_id}"
+    name, amounts = f"application {application.application_id}", amounts_of(application.charged)
     if application.queue is leaf:
         return f"{name} is already in queue {leaf.path}"
     if application.state not in MOVABLE:
@@ -126,12 +127,10 @@ def _find_conflict(application: Application, leaf: Queue) -> str:
         most = level.max_applications
         if application.state in ACTIVE and most and level.running >= most:
             return f"{name} runs, and queue {level.path} runs {level.running} of at most {most} applications"
-        held = plus(level.allocated, application.charged)
-        used = [kind for kind, amount in application.charged.items() if amount > 0]
-        if level.maximum is not None and not permits(level.maximum, {kind: held[kind] for kind in used}):
+        if level.limits is not None and find_excess(level.allocated_sum, amounts, level.limits) >= 0:
             return (
                 f"{name} has {describe_amount(application.charged)}, which exceeds what is left in queue {level.path}: "
-                f"{describe_amount(level.allocated)} of at most {describe_amount(level.maximum)} is in use"
+                f"{describe_amount(level.allocated)} of at most {describe_amount(level.maximum or {})} is in use"
             )
     return ""
 

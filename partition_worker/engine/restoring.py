@@ -6,6 +6,7 @@ count as not tried yet. The next decisions are valid, but not necessarily those 
 
 from collections.abc import Sequence
 
+from msgspec import convert
 from msgspec.structs import replace
 
 from yunishard.common.config.acl import Acl
@@ -135,18 +136,8 @@ class _Restoration:
             nodes.ranks = record.rank
             nodes.add(record.node_id, record.capacity, record.attributes, schedulable=record.schedulable)
         for one in self.image.of(durable_records.ForeignRecord):
-            node = self._node(one.node_id)
-            node.put_foreign(
-                Allocation(
-                    one.key,
-                    "",
-                    make_shape(amounts_of(one.resources), {}, None),
-                    one.created_ns,
-                    one.priority,
-                    one.node_id,
-                    one.tags,
-                )
-            )
+            node, shape = self._node(one.node_id), make_shape(amounts_of(one.resources), {}, None)
+            node.put_foreign(Allocation(one.key, "", shape, one.created_ns, one.priority, one.node_id, one.tags))
             self.partition.foreign[one.key] = node
 
     def _node(self, node_id: str) -> Node:
@@ -247,7 +238,9 @@ class _Restoration:
                     application.queue.add_preempting(one.shape.amounts)
                     leaving.append(one)
             else:
-                self._restore_ask(application, one)
+                one.reserved = self.image.find(durable_records.ReservationRecord, one.key) is not None
+                one.held = application.must_hold(one)
+                application.add_ask(one, is_restored=True)
         self.partition.leaving.update((one.key, one) for one in sorted(leaving, key=lambda one: one.preempted_at))
         for ask, key in swaps:  # when all are there, as the record of an ask may precede that of its placeholder
             application = self.partition.applications[ask.application_id]
@@ -282,11 +275,6 @@ class _Restoration:
         one.placeholder_used, one.placeholder_created_ns = record.placeholder_used, record.placeholder_created_ns
         one.preemption_triggered, one.scale_up_told = record.preemption_triggered, record.scale_up_told
         return one
-
-    def _restore_ask(self, application: Application, ask: Allocation) -> None:
-        record = self.image.find(durable_records.ReservationRecord, ask.key)
-        ask.held, ask.reserved = application.must_hold(ask), record is not None
-        application.add_ask(ask, is_restored=True)
 
     def _restore_reservations(self) -> None:
         index = self.partition.reservation_index
@@ -334,6 +322,4 @@ def _apply_settings(queue: Queue, found: durable_records.QueueSettings) -> None:
 
 
 def _acl(found: durable_records.AclRecord | None) -> Acl:
-    if found is None:
-        return Acl()
-    return Acl(everybody=found.everybody, users=frozenset(found.users), groups=frozenset(found.groups))
+    return Acl() if found is None else convert(found, Acl, from_attributes=True)

@@ -290,10 +290,8 @@ class Nodes:
             return Reason.REQUIRED_NODE_MISSING
         if not node.is_large_enough(shape.amounts):
             return Reason.REQUIRED_NODE_TOO_SMALL
-        if shape.constraint is not None or node.guarded:
-            refuses = self.predicates.is_refused if explains else self.predicates.refuses_reservation
-            if refuses(shape, node):
-                return Reason.REQUIRED_NODE_REFUSES
+        if self.predicates.refuses_reservation(shape, node, explains=explains):
+            return Reason.REQUIRED_NODE_REFUSES
         is_kept = any(one.after_preemption and not one.for_required_node for one in node.reservations.values())
         return Reason.REQUIRED_NODE_KEPT if is_kept else None
 

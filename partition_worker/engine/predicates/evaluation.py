@@ -147,10 +147,6 @@ class Predicates:
         refusal = self._verdict(constraint.asked, node, allocate=allocate)
         return (RM_PREDICATES, refusal) if refusal else NO_REASON
 
-    def is_refused(self, shape: AskShape, node: "Node") -> bool:
-        """Whether the node refuses to be reserved for such an ask: as `refuses_reservation`, for explanations."""
-        return self.explain_refusal(shape, node, allocate=False)[1] not in ("", WAITING)
-
     def find_refusal_of(self, demands: Demands, view: NodeView) -> tuple[str, str]:
         """Return the name of the first predicate that refuses asks with these demands on such a node, and its reason;
         empty if none does. Caches nothing and reports no exception.
@@ -166,10 +162,12 @@ class Predicates:
             self.verdicts.request(shape.constraint.asked, node, allocate=allocate, is_wide=shape.constraint.is_wide)
         return not reason
 
-    def refuses_reservation(self, shape: AskShape, node: "Node") -> bool:
+    def refuses_reservation(self, shape: AskShape, node: "Node", *, explains: bool) -> bool:
         """Whether the node does not meet the demands of such an ask, or it is known that the RM does not want it to be
-        reserved for it.
+        reserved for it. `explains`: as `explain_refusal`.
         """
+        if explains:
+            return self.explain_refusal(shape, node, allocate=False)[1] not in ("", WAITING)
         return self.refusal(shape, node, allocate=False) not in ("", WAITING)
 
     def first(self, shape: AskShape, nodes: Iterable["Node"], *, allocate: bool = True) -> "Node | None":
