@@ -224,7 +224,9 @@ def _check_survey(survey: NodeSurvey, shape: AskShape, reserved: str = "") -> Ch
     for node, miss in survey.nearest:
         if miss.resource:
             lack = next(one for one in find_lacks(Reason.NO_NODE_FITS, node, shape) if one.resource == miss.resource)
-            return view_check(lack._replace(node=""), f"{text}; {node.node_id} is nearest, {miss.text}")
+            asked, total = format_amount(lack.resource, lack.asked), format_amount(lack.resource, lack.maximum)
+            nearest = f"the nearest, {node.node_id}, has {total} in total, {miss.text}"
+            return view_check(lack._replace(node=""), f"{text}; this ask needs {asked}, {nearest}")
     return view_check(WaitCause(Reason.NO_NODE_FITS), text)
 
 

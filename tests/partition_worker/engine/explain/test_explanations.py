@@ -172,7 +172,7 @@ def test_a_node_that_is_too_small_is_compared_with_its_size() -> None:
     found = why(trial, "b1")
     assert found.summary == (
         "Waits because no node takes it: both nodes are too small even when empty; "
-        "n2 is nearest, short by 5 B even when it is empty."
+        "this ask needs 14 B, the nearest, n2, has 9 B in total, short by 5 B even when it is empty."
     )
     assert [one.text for one in found.nearest] == [
         "short by 5 B even when it is empty",
