@@ -38,7 +38,7 @@ LOST: Final = frozenset(
         *("Partition.readiness", "SwapCandidates.checked_round", "SwapCandidates.parked", "SwapCandidates.offered"),
         *("ReservationIndex.checked_round", "ReservationIndex.candidates", "ReservationIndex.has_candidates"),
         *("ReservationIndex.grown", "ReservationIndex.charged", "ReservationIndex.has_new_limits"),
-        *("ReservationIndex.share_max", "Application.reserves_anew_at", "Application.max_sum"),
+        *("ReservationIndex.share_max", "Application.reserves_anew_at"),
         *("Queue.ready_children", "Queue.ready_applications"),
         # verdicts of the RM, which it is asked for again
         "Predicates.verdicts",
@@ -130,7 +130,6 @@ def _parts(thing: object) -> Iterator[tuple[Hashable, object]]:
         case Order() | SortedItems():
             yield from enumerate(thing)
         case Application():
-            yield "max_allocated", thing.max_allocated
             for name, part in _fields(thing):
                 has_gone = name == "queue" and thing.state in ENDED  # its queue may have gone
                 yield name, thing.queue.path if has_gone else part

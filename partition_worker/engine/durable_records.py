@@ -147,6 +147,8 @@ class StatusRecord(Record, frozen=True, tag="ApplicationStatus"):
     started_ns: int = 0
     finished_ns: int = 0
     max_allocated: EncodedSum = {}
+    """The maximum before its usage last fell; what it uses now may be more, and is in the records of its allocations.
+    """
     usage: "list[UsageRecord]" = []
     task_groups: "list[TaskGroupRecord]" = []
     state_timeout_at: float | None = None

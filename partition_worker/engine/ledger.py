@@ -53,6 +53,7 @@ def recover(state: PartitionState, application: Application, allocation: Allocat
     if allocation.placeholder:
         count_placeholder(state, application, allocation)
     application.queue.add_allocated(allocation.shape.amounts)
+    state.changes.applications[application.rank] = application  # it may be older than the application was
     state.allocations[allocation.key] = allocation
     _bind(state, application, allocation, node)
 
@@ -73,6 +74,7 @@ def _bind(state: PartitionState, application: Application, allocation: Allocatio
         first = not application.holds_placeholders and "placeholders" not in application.alarms
         if first and application.state is AppState.ACCEPTED:
             state.timers.start(application, "placeholders", state.now + application.placeholder_timeout_s)
+            state.changes.applications[application.rank] = application
     elif application.state is not AppState.RUNNING:
         lifecycle.fire(state, application, AppEvent.RUN)
     _count(state, application, allocation)
@@ -341,7 +343,8 @@ def _add_pending(state: PartitionState, application: Application, ask: Allocatio
 def _count(state: PartitionState, application: Application, allocation: Allocation) -> None:
     """Count a running allocation everywhere but with its node and queues."""
     state.running_allocations += 1
-    state.changes.applications[application.rank] = application
+    if not state.usage.account(application).counted:  # otherwise nothing durable but the allocation changes
+        state.changes.applications[application.rank] = application
     application.add_allocation(allocation)
     _increase_usage(state, application, allocation.shape.amounts)
     reservations.note_growth(state, application)

@@ -14,6 +14,7 @@ from yunishard.common.messages.rm_messages import AllocationRelease
 from yunishard.common.resources import encode_sum
 from yunishard.partition_worker.engine import durable_records as records
 from yunishard.partition_worker.engine.allocation import Allocation
+from yunishard.partition_worker.engine.amounts import name_types
 from yunishard.partition_worker.engine.application import ENDED, Application
 from yunishard.partition_worker.engine.durable_records import Record, Removed, kind_of
 from yunishard.partition_worker.engine.queues.queue import Queue
@@ -185,7 +186,7 @@ def _status(state: PartitionState, one: Application) -> Record:
         submitted_ns=one.submitted_ns,
         started_ns=one.started_ns,
         finished_ns=one.finished_ns,
-        max_allocated=encode_sum(one.max_allocated),
+        max_allocated=encode_sum(name_types(one.max_sum)),
         usage=[
             records.UsageRecord(use=use, instance_type=instance_type, amounts=encode_sum(amounts))
             for (use, instance_type), amounts in one.history.items()
