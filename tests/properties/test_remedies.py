@@ -32,9 +32,9 @@ from yunishard.partition_worker.engine.partition import Partition
 
 LONG = os.environ.get("PROPERTIES") == "long"
 CLUSTERS = 1500 if LONG else 30
-RARE = (136, 312, 432)
+RARE = (136, 312, 432, 1481)
 """Clusters that have shown defects: a missing node that is required and forbidden; a drained node that is reserved,
-too; a placeholder that is too small.
+too; a placeholder that is too small; a small node that is required and forbidden.
 """
 STEPS = 45
 ASKS_MAX = 6

@@ -276,11 +276,11 @@ def _check_required_node(state: PartitionState, ask: Allocation, now: float) -> 
     if obstacle is Reason.REQUIRED_NODE_MISSING or (obstacle is Reason.REQUIRED_NODE_KEPT and not ask.reserved):
         return [view_check(WaitCause(obstacle, node=name))]
     assert node is not None, name
-    if obstacle is Reason.REQUIRED_NODE_TOO_SMALL:
-        return [view_check(one) for one in compare_with_size(node, shape.amounts)]
     predicate, reason = state.nodes.predicates.explain_refusal(shape, node)
     text = f"it requires the node {name}, which refuses it: {reason}"
     refusals = [view_check(WaitCause(Reason.REQUIRED_NODE_REFUSES, node=name), text)] if predicate else []
+    if obstacle is Reason.REQUIRED_NODE_TOO_SMALL:
+        return [*map(view_check, compare_with_size(node, shape.amounts)), *refusals]
     if obstacle is Reason.REQUIRED_NODE_REFUSES:  # an attempt does not look at its room then
         return [*refusals, *_check_room(state, ask, node, now)]
     leaf = state.applications[ask.application_id].queue

@@ -254,6 +254,14 @@ def test_a_missing_node_that_would_refuse_the_ask_is_not_suggested() -> None:
     assert why(trial, "a2").remedies == []
 
 
+def test_a_required_node_that_is_too_small_and_refuses_the_ask_is_not_enlarged() -> None:
+    trial = Trial().does(TEN, apps("app-1 root.a"))
+    trial.does(asks("app-1 a1 memory=11 required=n1", "app-1 a2 memory=11 required=n1 tag.yunishard/forbiddenNodes=n1"))
+    assert "grow-node" in [one.code for one in why(trial, "a1").remedies]
+    assert {"required-node-too-small", "required-node-refuses"} <= set(failed(why(trial, "a2")))
+    assert why(trial, "a2").remedies == []
+
+
 def test_a_node_that_is_reserved_for_another_ask() -> None:
     trial = Trial().does(nodes("n1 memory=10", "n2 memory=10"), apps("app-1 root.a", "app-2 root.a"))
     trial.does(asks("app-1 a1 memory=8", "app-1 a2 memory=8", "app-1 a3 memory=4")).waits(3)
