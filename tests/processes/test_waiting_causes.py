@@ -79,7 +79,9 @@ CAUSES: Final = {
     "over-the-user-limit": Cause(Reason.USER_LIMIT, ("alice", "root.users", "1 vcore")),
     "second-of-user": Cause(Reason.USER_APPLICATION_LIMIT, ("carol", "root.users")),
     "over-the-group-limit": Cause(Reason.GROUP_LIMIT, ("developers", "root.groups", "1 vcore")),
-    "too-large": Cause(Reason.NO_NODE_FITS, ("20 vcore", "too small even when empty", "has 16 vcore")),
+    "too-large": Cause(
+        Reason.NO_NODE_FITS, ("20 vcore", "too small even when empty", "short by 4 vcore even when it is empty")
+    ),
     "wrong-zone": Cause(Reason.NO_NODE_FITS, ("it needs zone=mars", "n1 has zone=earth")),
     "missing-node": Cause(Reason.REQUIRED_NODE_MISSING, ("no-such-node",)),
     "incomplete-gang": Cause(Reason.GANG_PLACEHOLDER, ("placeholder", "workers")),
