@@ -98,7 +98,8 @@ def test_commands_work_with_their_extra_and_name_it_without(extra: str, install:
         else:
             assert done.returncode == 2
             assert done.stderr.startswith(f"yunishard {name}: needs the extra '{COMMANDS[name].extra}' (module ")
-            _check_installable(done.stderr, programs / "python")
+            if not extra:  # it names the same extras in the other environments
+                _check_installable(done.stderr, programs / "python")
 
 
 def _check_installable(error: str, python: Path) -> None:
