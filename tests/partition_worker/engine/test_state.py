@@ -5,8 +5,8 @@ import pytest
 from tests.builders import apps, asks, gone, nodes, released
 from tests.trial import Trial
 from yunishard.common.messages.wire import NEVER
-from yunishard.partition_worker.engine import state
-from yunishard.partition_worker.engine.application import RETENTION_S, STATE_LOG_MAX, Alarm, Application, AppState
+from yunishard.partition_worker.engine import application, state
+from yunishard.partition_worker.engine.application import RETENTION_S, Alarm, Application, AppState
 from yunishard.partition_worker.engine.state import Counters, Timers
 
 
@@ -42,12 +42,13 @@ def test_two_that_end_in_the_same_second_are_both_remembered() -> None:
     assert len(one.partition.ended) == 1
 
 
-def test_an_application_that_goes_to_and_fro_remembers_its_latest_states() -> None:
+def test_an_application_that_goes_to_and_fro_remembers_its_latest_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(application, "STATE_LOG_MAX", 50)
     one = Trial().does(nodes("n1 memory=1"), apps("app-1 root.a"))
-    for _ in range(STATE_LOG_MAX):
+    for _ in range(50):
         one.does(asks("app-1 a1 memory=1"), released("app-1 a1"))
     log = one.app("app-1").state_log
-    assert (len(log), log[-1][1]) == (STATE_LOG_MAX, AppState.COMPLETING)
+    assert (len(log), log[-1][1]) == (50, AppState.COMPLETING)
 
 
 # Timers ---------------------------------------------------------------------------------------------------------------

@@ -152,7 +152,7 @@ def test_what_was_freed_comes_to_the_most_deserving_of_those_that_may_have_it() 
 def test_what_somebody_else_frees_costs_no_look_at_users_who_wait_for_themselves(
     queues: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    users = [f"user=u{number} groups={'dev' if number % 2 else 'qa'}" for number in range(60)]
+    users = [f"user=u{number} groups={'dev' if number % 2 else 'qa'}" for number in range(30)]
     one = trial(queues, *users, *users)
     one.does(released("app-0 a0"), apps("other root.a user=x"), asks("other o1 memory=4"))
     seen = looked_at(monkeypatch)
@@ -162,7 +162,7 @@ def test_what_somebody_else_frees_costs_no_look_at_users_who_wait_for_themselves
 
 
 def test_a_release_of_a_shared_group_costs_no_look_at_each_of_its_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = trial("root.a limit.group.dev=memory:8", *(f"user=u{number} groups=dev" for number in range(60)))
+    one = trial("root.a limit.group.dev=memory:8", *(f"user=u{number} groups=dev" for number in range(30)))
     assert one.placed() == ["a0 on n1", "b0 on n1"]
     seen = looked_at(monkeypatch)
     assert one.does(released("app-0 a0")).placed() == ["a1 on n1"]
@@ -172,7 +172,7 @@ def test_a_release_of_a_shared_group_costs_no_look_at_each_of_its_users(monkeypa
 def test_without_room_on_nodes_what_comes_free_for_many_users_is_not_passed_to_and_fro(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    one = trial(BOTH, *(f"user=u{number} groups=dev" for number in range(60)))
+    one = trial(BOTH, *(f"user=u{number} groups=dev" for number in range(30)))
     one.does(nodes("n1 memory=4", action=2), released("app-0 a0"), released("app-1 a1"))
     seen = looked_at(monkeypatch)
     for _ in range(3):
