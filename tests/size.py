@@ -75,6 +75,11 @@ class SourceFile:
         return ast.parse(self.text, self.name)
 
     @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All nodes of the tree, in the order of `ast.walk`, which takes as long as parsing."""
+        return list(ast.walk(self.tree))
+
+    @cached_property
     def lines(self) -> int:
         return len(self.text.splitlines())
 
@@ -84,7 +89,7 @@ class SourceFile:
         for token in tokenize.generate_tokens(io.StringIO(self.text).readline):
             if token.type not in _NOT_CODE:
                 lines.update(range(token.start[0], token.end[0] + 1))
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if (
                 isinstance(node, ast.Expr)
                 and isinstance(node.value, ast.Constant)
@@ -98,14 +103,14 @@ class SourceFile:
         """Each function as `file:line name` with its number of lines."""
         return [
             (f"{self.name}:{node.lineno} {node.name}", (node.end_lineno or node.lineno) - node.lineno + 1)
-            for node in ast.walk(self.tree)
+            for node in self.nodes
             if isinstance(node, Function) and not _only_has_fields(node)
         ]
 
     def imports(self, modules: Mapping[str, object]) -> set[str]:
         """The project's modules that this one imports, also inside functions and under TYPE_CHECKING."""
         found: set[str] = set()
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.ImportFrom) and node.module:
                 names = (f"{node.module}.{alias.name}" for alias in node.names)
                 found.update(name if name in modules else node.module for name in names)

@@ -8,26 +8,31 @@ import pytest
 from tests.sim import coverage
 from tests.sim.cluster_defects import DEFECTS
 from tests.sim.mutations import Defect
-from tests.sim.running import run_many
+from tests.sim.running import Outcome, run_many
 from tests.sim.test_mutations import seeds_until_found
 
-SEEDS = 16
+SEEDS = 12
 SEEDS_FEW = 4
 """The first of them, which `make test` runs."""
 
 
-def test_a_few_clusters_find_nothing_wrong() -> None:
-    assert [one.report for one in run_many(1, SEEDS_FEW, processes=1, cluster=True) if one.problem] == []
+@pytest.fixture(scope="module")
+def few() -> list[Outcome]:
+    return list(run_many(1, SEEDS_FEW, processes=1, cluster=True))
+
+
+def test_a_few_clusters_find_nothing_wrong(few: list[Outcome]) -> None:
+    assert [one.report for one in few if one.problem] == []
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_nothing_wrong_is_ever_heard_of_a_cluster_and_everything_converges() -> None:
+def test_nothing_wrong_is_ever_heard_of_a_cluster_and_everything_converges(few: list[Outcome]) -> None:
     failed: list[str] = []
     kinds: Counter[str] = Counter()
     faults: Counter[str] = Counter()
     first, count = 1 + SEEDS_FEW, SEEDS - SEEDS_FEW
-    for outcome in run_many(first, count, processes=os.cpu_count() or 1, cluster=True):
+    for outcome in [*few, *run_many(first, count, processes=os.cpu_count() or 1, cluster=True)]:
         if outcome.problem:
             failed.append(outcome.report)
         kinds.update(outcome.kinds)
