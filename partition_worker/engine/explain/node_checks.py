@@ -249,8 +249,9 @@ def _describe_counts(survey: NodeSurvey) -> str:
     """Return how many nodes do not take the ask, by reason."""
     number, counted = survey.counts.total(), survey.counts.most_common()
     if len(counted) == 1 and number == survey.total:
-        several = f"{'both' if number == 2 else f'all {number}'} nodes are"
-        return f"{f'the only node, {survey.last}, is' if number == 1 else several} {_PHRASES[counted[0][0]]}"
+        several = "both nodes are" if number == 2 else f"all {number} nodes are"
+        which = f"the only node, {survey.last}, is" if number == 1 else several
+        return f"{which} {_PHRASES[counted[0][0]]}"
     reasons = [f"{many} {'is' if many == 1 else 'are'} {_PHRASES[code]}" for code, many in counted]
     return f"of {format_count(number, 'node')} {', '.join(reasons)}"
 
@@ -306,10 +307,8 @@ def _check_room(state: PartitionState, ask: Allocation, node: Node, now: float) 
         return
     code, has = Reason.REQUIRED_NODE_FULL, f"it requires the node {name}, which has"
     if reservation is not None and not ask.shape.required_node:
-        code, has = (
-            Reason.RESERVED_NODE_FULL,
-            f"{name} is reserved for it, {describe_end(state, reservation, now)}, and has",
-        )
+        code = Reason.RESERVED_NODE_FULL
+        has = f"{name} is reserved for it, {describe_end(state, reservation, now)}, and has"
     for check in find_lacks(code, node, ask.shape):
         left = format_amount(check.resource, max(0, check.maximum - check.used))
         yield view_check(check, f"{has} {left} left: {describe_need(check)}")
