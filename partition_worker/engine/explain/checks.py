@@ -230,22 +230,17 @@ class ReasonFinder:
 
     def find(self, application: Application, group: AskGroup) -> Reason:
         """The reason of `find_reason`."""
-        account = self._state.usage.find(application)
-        if not group.is_plain or not _is_plain(application, account, self._now):
-            return find_reason(self._state, application, group, self._now, account)
-        leaf = application.queue
+        account, leaf = self._state.usage.find(application), application.queue
+        is_limited = account is None or bool(account.limits) or self._now < application.back_off_until
+        is_alike = group.is_plain and not is_limited and not leaf.state_aware
         starts = application.state is AppState.ACCEPTED and application.application_id not in leaf.allocating
         key = (leaf.rank, group.shape, starts, group.attempted)
-        reason = self._known.get(key)
+        reason = self._known.get(key) if is_alike else None
         if reason is None:
-            reason = self._known[key] = find_reason(self._state, application, group, self._now, account)
+            reason = find_reason(self._state, application, group, self._now, account)
+            if is_alike:  # asks of others in its queue wait for the same
+                self._known[key] = reason
         return reason
-
-
-def _is_plain(application: Application, account: UsageAccount | None, now: float) -> bool:
-    """Whether asks of this application wait for the same as equal ones of others in its queue."""
-    is_unlimited = account is not None and not account.limits
-    return is_unlimited and now >= application.back_off_until and not application.queue.state_aware
 
 
 @dataclass(slots=True)
