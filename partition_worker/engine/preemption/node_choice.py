@@ -363,13 +363,8 @@ def _cost(candidates: list[Candidate], count: int) -> int:
     last, _ = candidates[min(count, len(candidates)) - 1]
     if not count or (last.may_be_victim and not last.originator):  # then so are those before it
         return count
-    first = [allocation for allocation, _ in candidates[:count]]
-    cost = count
-    if any(one.originator for one in first):
-        cost |= ORIGINATOR_COST
-    if not all(one.may_be_victim for one in first):
-        cost |= RELUCTANT_COST
-    return cost
+    is_reluctant, has_originator = reluctance_of(candidates[:count])
+    return count + is_reluctant * RELUCTANT_COST + has_originator * ORIGINATOR_COST
 
 
 # The verdicts of the RM -----------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from yunishard.common.messages import event_codes
 from yunishard.common.messages.kinds import Resources
 from yunishard.common.messages.rm_messages import PREEMPTED_BY_SCHEDULER
 from yunishard.common.messages.wire import NEVER
-from yunishard.common.resources import Limit, add_to, covers, describe_amount, less, minus, permits, total_of
+from yunishard.common.resources import Limit, add_to, covers, describe_amount, less, minus, permits, tightest, total_of
 from yunishard.partition_worker.engine import events, ledger
 from yunishard.partition_worker.engine.allocation import Allocation
 from yunishard.partition_worker.engine.application import Application
@@ -100,12 +100,9 @@ def excess_to_claim(queue: Queue) -> Resources:
     if queue.maximum is None:
         return {}
     excess = _overdrawn(less(queue.maximum, minus(queue.allocated, queue.preempting)))
-    beyond: Resources = {}
-    for level in queue.ancestry():
-        room = level.allocated if level.guaranteed is None else less(level.guaranteed, level.allocated)
-        for kind, amount in room.items():
-            beyond[kind] = min(amount, beyond.get(kind, amount))
-    unprotected = _overdrawn(beyond)
+    path = queue.ancestry()
+    rooms = [one.allocated if one.guaranteed is None else less(one.guaranteed, one.allocated) for one in path]
+    unprotected = _overdrawn(tightest(rooms) or {})
     return {kind: min(amount, unprotected.get(kind, amount)) for kind, amount in excess.items()}
 
 
