@@ -15,6 +15,7 @@ TESTS = (
     f"{ENGINE}/preemption/test_quota_enforcement.py",
     f"{ENGINE}/test_allocation_updates.py",
     f"{ENGINE}/test_application_updates.py",
+    f"{ENGINE}/test_gang_scheduling.py::test_a_gang_may_run_out_of_time_again",
     f"{ENGINE}/test_node_updates.py",
     f"{ENGINE}/test_operator_marks.py",
     f"{ENGINE}/test_reconfiguration.py",

@@ -118,6 +118,12 @@ def test_an_ask_that_the_rm_places_itself_is_an_ask_no_longer() -> None:
     assert (one.app("app-1").pending, one.app("app-1").allocated) == ({}, {"memory": 5})
 
 
+def test_an_application_is_as_old_as_the_oldest_of_what_is_reported_of_it() -> None:
+    one = Trial().does(nodes("n1 memory=10"), apps("app-1 root.a"), asks("app-1 a1 memory=1 on=n1"))
+    one.does(asks("app-1 a2 memory=1 created=100 on=n1"))
+    assert one.app("app-1").submitted_ns == 100 * 10**9
+
+
 def test_a_completing_application_runs_again_by_what_is_reported_of_it() -> None:
     one = trial().does(asks("app-1 a1 memory=4"), released("app-1 a1"), asks("app-1 a2 memory=1 on=n1")).waits(60)
     assert one.app("app-1").state is AppState.RUNNING
