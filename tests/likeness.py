@@ -39,7 +39,7 @@ LOST: Final = frozenset(
         *("ReservationIndex.checked_round", "ReservationIndex.candidates", "ReservationIndex.has_candidates"),
         *("ReservationIndex.grown", "ReservationIndex.charged", "ReservationIndex.has_new_limits"),
         *("ReservationIndex.share_max", "Application.reserves_anew_at"),
-        *("Queue.ready_children", "Queue.ready_applications"),
+        *("Queue.ready_children", "Queue.ready_applications", "Predicates.in_vain"),
         # verdicts of the RM, which it is asked for again
         "Predicates.verdicts",
         # events and log lines that are repeated at most once

@@ -457,6 +457,7 @@ def apply_verdicts(state: PartitionState, answered: rm_messages.PredicatesAnswer
 
 def _retry(state: PartitionState, keys: Keys) -> None:
     """Try these asks again if they still wait."""
+    state.nodes.predicates.recheck_asks(keys)
     for key in keys:
         ask = state.allocations.get(key)
         if ask is None or ask.group is None:

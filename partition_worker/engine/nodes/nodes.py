@@ -302,7 +302,7 @@ class Nodes:
         if shape.constraint is None and not self.ever_guarded:
             return True
         large = self._large_enough(shape.amounts)
-        return self.predicates.first(shape, large, allocate=False) is not None
+        return self.predicates.first(shape, large, all_nodes=True, allocate=False) is not None
 
     def _large_enough(self, amounts: Amounts) -> Iterator[Node]:  # as mypyc makes a list of a generator expression
         for node in self.index:
@@ -327,7 +327,7 @@ class Nodes:
         best = nodes.first()
         if best is None or (shape.constraint is None and not best.guarded):
             return best
-        return self.predicates.first(shape, nodes, allocate=False)
+        return self.predicates.first(shape, nodes, all_nodes=True, allocate=False)
 
     # Private --------------------------------------------------------------------------------------------------------
 
@@ -361,14 +361,14 @@ class Nodes:
         if first is None or (shape.constraint is None and not first.guarded):
             return first
         if policy is None:
-            return self.predicates.first(shape, index.having_room(shape.amounts))
+            return self.predicates.first(shape, index.having_room(shape.amounts), all_nodes=False)
         demands = self.predicates.no_demands if shape.constraint is None else shape.constraint.demands
         name = policy, demands
         derived = self._derived.get(name)
         if derived is not None:
-            return self.predicates.first(shape, derived.refresh(index).having_room(shape.amounts))
+            return self.predicates.first(shape, derived.refresh(index).having_room(shape.amounts), all_nodes=True)
         before = self.predicates.refused
-        found = self.predicates.first(shape, index.having_room(shape.amounts))
+        found = self.predicates.first(shape, index.having_room(shape.amounts), all_nodes=True)
         cost = self._costs.pop(name, 0) + self.predicates.refused - before
         if cost >= len(index) and self.predicates.prepare_all(demands):
             self._derive(name, index, lambda node, key: key if self.predicates.meets(demands, node) else None)
@@ -426,6 +426,8 @@ class Nodes:
             derived.changed[node.rank] = node
             if len(derived.changed) > len(self._by_id) + 1:  # nodes came and went, and nothing reads the index
                 del self._derived[name]
+        if self.predicates.in_vain:
+            self.predicates.recheck_node(node)
 
 
 def weigh(weights: Mapping[str, float]) -> list[tuple[int, float]]:

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 BUILT_IN: Final[tuple[Predicate, ...]] = (NodeSelector(), ForbiddenNodes(), Tolerations())
 
+IN_VAIN_MAX: Final = 256
+"""Ask shapes that fit no node; each costs a check when a node changes. Beyond it all are dropped."""
+
 REASON_LENGTH_MAX: Final = 256
 """Characters of a reason that are kept."""
 
@@ -68,6 +71,8 @@ class Predicates:
         self._predicates = (*BUILT_IN, *plugins)
         self.no_demands: Demands = (None,) * len(self._predicates)
         self.table = ResultTable(self._predicates, self._evaluate)
+        self.in_vain: dict[tuple[AskShape, bool], None] = {}
+        """Ask shapes, with `allocate`, that no node accepts, and that no node could accept since it changed."""
         self.refused = 0
         """Nodes that refused in searches for a node."""
         self.complained: dict[str, None] = {}
@@ -170,15 +175,19 @@ class Predicates:
             return self.explain_refusal(shape, node, allocate=False)[1] not in ("", WAITING)
         return self.refusal(shape, node, allocate=False) not in ("", WAITING)
 
-    def first(self, shape: AskShape, nodes: Iterable["Node"], *, allocate: bool = True) -> "Node | None":
+    def first(
+        self, shape: AskShape, nodes: Iterable["Node"], *, all_nodes: bool, allocate: bool = True
+    ) -> "Node | None":
         """Return the first of these nodes that accepts such an ask. The caller passes nodes with room (without
-        `allocate`, nodes that may be reserved).
+        `allocate`, nodes that may be reserved); with `all_nodes` there are no others.
 
         Whether there is one does not depend on the order of the nodes. If there can be none, because the RM has
         accepted none with room, the search ends when its next question is full; more nodes follow after the answer.
 
         Raises WorkSpent at the limit of the work of a turn.
         """
+        if (shape, allocate) in self.in_vain:
+            return None
         table, constraint = self.table, shape.constraint
         results = table.find(self.no_demands if constraint is None else constraint.demands)
         if constraint is not None and table.is_hopeless(results):
@@ -198,6 +207,10 @@ class Predicates:
                     if not has_question_room and not any(_fits(shape, one, allocate=allocate) for one in accepting):
                         return None
             self.refused += 1
+        if all_nodes:
+            if len(self.in_vain) >= IN_VAIN_MAX:
+                self.in_vain.clear()
+            self.in_vain[shape, allocate] = None
         return None
 
     def refusals(self, shape: AskShape, nodes: Iterable["Node"]) -> dict[str, int]:
@@ -208,6 +221,34 @@ class Predicates:
         found = Counter(takewhile(lambda reason: reason is not WAITING, reasons))
         self.table.spent += NODE_WORK * found.total()
         return {reason: found[reason] for reason in sorted(found) if reason}
+
+    # Changes --------------------------------------------------------------------------------------------------------
+
+    def recheck_node(self, node: "Node") -> None:
+        """Retry the failed ask shapes that a changed node may accept."""
+        self.in_vain = {
+            (shape, allocate): None
+            for shape, allocate in self.in_vain
+            if not (_fits(shape, node, allocate=allocate) and self._may_accept(shape, node, allocate=allocate))
+        }
+
+    def _may_accept(self, shape: AskShape, node: "Node", *, allocate: bool) -> bool:
+        """Whether a node is not known to refuse such an ask; evaluates nothing."""
+        constraint = shape.constraint
+        if constraint is None and not node.guarded:
+            return True
+        known = self.table.peek(self.no_demands if constraint is None else constraint.demands, node) or NO_REASON
+        if known[0] or constraint is None or not constraint.asked:
+            return not known[0]
+        return self._verdict(constraint.asked, node, allocate=allocate) in ("", WAITING)
+
+    def recheck_asks(self, keys: Mapping[str, None]) -> None:
+        """Retry asks about which the verdicts of the RM changed."""
+        self.in_vain = {
+            (shape, allocate): None
+            for shape, allocate in self.in_vain
+            if shape.constraint is None or shape.constraint.asked not in keys
+        }
 
     # Private --------------------------------------------------------------------------------------------------------
 

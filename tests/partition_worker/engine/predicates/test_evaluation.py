@@ -116,19 +116,26 @@ def test_the_attributes_of_a_node_cannot_be_changed_by_a_plug_in() -> None:
 # The search ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_first_node_that_admits_is_found_also_after_a_search_without_success() -> None:
+def test_the_first_node_that_admits_is_found_and_vain_searches_are_cached() -> None:
     rack = Rack()
     predicates = Predicates([rack])
     nodes = [a_node(f"n{rank}", rank, rack=f"r{rank}") for rank in range(3)]
-    assert predicates.first(need(predicates, rack="r2"), nodes) is nodes[2]
-    wanted = need(predicates, rack="r9")
-    assert predicates.first(wanted, nodes) is None
-    looks = rack.looks
-    assert predicates.first(wanted, nodes) is None
-    assert rack.looks == looks, "the results are kept"
+    assert predicates.first(need(predicates, rack="r2"), nodes, all_nodes=True) is nodes[2]
+    vain = need(predicates, rack="r9")
+    assert predicates.first(vain, nodes[:1], all_nodes=False) is None
+    assert not predicates.in_vain
+    assert predicates.first(vain, nodes, all_nodes=True) is None
+    assert list(predicates.in_vain) == [(vain, True)]
+    predicates.recheck_node(nodes[0])  # it refuses as before
+    assert list(predicates.in_vain) == [(vain, True)]
+    full = Node("n8", 8, {}, {"rack": "r9"})
+    predicates.recheck_node(full)
+    assert list(predicates.in_vain) == [(vain, True)]
     better = a_node("n9", 9, rack="r9")
+    predicates.recheck_node(better)
+    assert not predicates.in_vain
     assert predicates.meets(predicates.no_demands, better)  # as of each node that is added
-    assert predicates.first(wanted, [*nodes, better]) is better
+    assert predicates.first(vain, [*nodes, better], all_nodes=True) is better
 
 
 def test_refusals_are_counted_by_reason_in_order() -> None:
@@ -182,8 +189,9 @@ def test_the_search_ends_where_no_more_can_be_asked() -> None:
     predicates = asking()
     nodes = [a_node(f"n{rank}", rank) for rank in range(100)]
     looked_at = iter(nodes)
-    assert predicates.first(need(predicates), looked_at) is None
+    assert predicates.first(need(predicates), looked_at, all_nodes=True) is None
     assert next(looked_at) is nodes[16]
+    assert not predicates.in_vain  # the rest has not been looked at
 
 
 def test_whether_a_node_is_found_does_not_depend_on_the_order() -> None:
@@ -194,5 +202,16 @@ def test_whether_a_node_is_found_does_not_depend_on_the_order() -> None:
     question = predicates.verdicts.next_question(0.0)
     assert question is not None
     predicates.verdicts.apply_answer(question[0].number, dict.fromkeys(question[0].pairs, ""), 0.0)
-    assert predicates.first(wanted, nodes) is nodes[99]
-    assert predicates.first(wanted, reversed(nodes)) is nodes[99]
+    assert predicates.first(wanted, nodes, all_nodes=True) is nodes[99]
+    assert predicates.first(wanted, reversed(nodes), all_nodes=True) is nodes[99]
+
+
+def test_a_verdict_ends_a_vain_search() -> None:
+    predicates = asking()
+    wanted = need(predicates)
+    assert predicates.first(wanted, [a_node()], all_nodes=True) is None
+    assert predicates.in_vain
+    predicates.recheck_asks({"a2": None})
+    assert predicates.in_vain
+    predicates.recheck_asks({"a1": None})
+    assert not predicates.in_vain
