@@ -44,8 +44,8 @@ class Wish(NamedTuple):
 
 
 WISHES: Final = (
-    Wish("two-queues, native, one partition", "native/two-queues", 50_000, "/s"),
-    Wish("two-queues, engine alone", "engine/two-queues", 120_000, "/s"),
+    Wish("two-queues, native, one partition", "native/two-queues", 90_000, "/s"),
+    Wish("two-queues, engine alone, compiled", "engine/compiled/two-queues", 200_000, "/s"),
     Wish("two-queues, with a store in PostgreSQL and a synchronous standby", "store/ratio", 0.5, RATIO),
     Wish("a pending ask in the worker", "footprint/ask", 1024, " bytes"),
     Wish("an allocation in the worker", "footprint/allocation", 1536, " bytes"),
@@ -84,9 +84,11 @@ def _machine(_: Mapping[str, Figure], results: Results) -> str:
 def _shapes(figures: Mapping[str, Figure], _: Results) -> str:
     rows = []
     for name in SHAPES:
-        rates = [_value(figures, f"{path}/{name}") for path in ("engine", "native", "grpc")]
+        rates = [_value(figures, f"{path}/{name}") for path in ("engine", "engine/compiled", "native", "grpc")]
         rows.append([name, *rates, *_reference(figures, f"grpc/{name}"), str(must.RATIOS[name])])
-    return _table(["shape", "engine alone", "native", "gRPC", "reference, gRPC", "ratio", "at least"], rows)
+    return _table(
+        ["shape", "engine alone", "engine, compiled", "native", "gRPC", "reference, gRPC", "ratio", "at least"], rows
+    )
 
 
 def _latency(figures: Mapping[str, Figure], _: Results) -> str:

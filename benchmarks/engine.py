@@ -8,8 +8,11 @@ speed of the machine (`calibration.py`).
 """
 
 import argparse
+import os
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from statistics import median
 from time import process_time
 from typing import Final, NamedTuple
@@ -25,6 +28,7 @@ from yunishard.common.messages.rm_messages import (
     ApplicationRequest,
     NodeRequest,
 )
+from yunishard.common.process.compiled import find_engine
 from yunishard.partition_worker.engine.effects import Effect
 from yunishard.partition_worker.engine.partition import Partition
 from yunishard.partition_worker.worker import BUDGET_DECISIONS
@@ -135,6 +139,22 @@ def figures(plan: Plan) -> Iterator[Figure]:
         yield Figure(f"engine/{name}", found.per_second, PER_SECOND, found.units_per_allocation)
 
 
+def compiled_figures(plan: Plan) -> Iterator[Figure]:
+    """Every shape with the compiled engine, in a process that finds it first; none if this checkout has none."""
+    folder = find_engine()
+    if folder is None:
+        return
+    sizes = ("--nodes", str(plan.nodes), "--asks", str(plan.asks), "--rounds", str(plan.rounds))
+    command = [sys.executable, "-P", "-m", "benchmarks.engine", "--plain", *sizes]
+    environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{Path(__file__).parents[1]}"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:  # noqa: S603 - ours
+        assert process.stdout is not None
+        for line in process.stdout:
+            name, rate, cost = line.split()
+            yield Figure(f"engine/compiled/{name}", float(rate), PER_SECOND, float(cost))
+    assert not process.returncode, command
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Measure, and write the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.engine", description=(__doc__ or "").split("\n\n")[0])
@@ -142,6 +162,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--nodes", type=int, default=1_000, metavar="N")
     parser.add_argument("--asks", type=int, default=10_000, metavar="N")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="the best of so many is shown")
+    parser.add_argument("--plain", action="store_true", help="print names and figures only, for programs")
     options = parser.parse_args(arguments)
     if unknown := sorted(set(options.shapes) - EVERY.keys()):
         parser.error(f"there is no {', '.join(unknown)}")
@@ -149,7 +170,9 @@ def main(arguments: list[str] | None = None) -> int:
         found = measured(EVERY[name](options.nodes, options.asks), options.rounds)
         rate = f"{found.per_second:10,.0f} allocations/s"
         sys.stdout.write(
-            f"  {name:<12} {rate}   {found.units_per_allocation:7.2f} steps of the calibration loop each\n"
+            f"{name} {found.per_second} {found.units_per_allocation}\n"
+            if options.plain
+            else f"  {name:<12} {rate}   {found.units_per_allocation:7.2f} steps of the calibration loop each\n"
         )
         sys.stdout.flush()
     return 0

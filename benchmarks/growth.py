@@ -15,7 +15,7 @@ from benchmarks.shapes import SORTINGS, Workload, nearly_full, two_queues
 from benchmarks.systems import WAYS
 
 ASKS_GROW: Final = (1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
-NODES_GROW: Final = (1_000, 2_000, 5_000, 10_000, 20_000)
+NODES_GROW: Final = (1_000, 2_000, 5_000, 20_000, 100_000)
 ROOM: Final = {"empty": two_queues, "full": nearly_full}
 
 

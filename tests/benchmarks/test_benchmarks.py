@@ -19,6 +19,7 @@ from benchmarks.engine import EVERY, Engine
 from benchmarks.expensive import ROWS, write_selector
 from benchmarks.growth import Point, figures, points
 from benchmarks.local_worker import NAME
+from benchmarks.longest_turn import SCENARIOS
 from benchmarks.must import GROWTH, RATIOS, growth, verdicts
 from benchmarks.processor_time import budget_figures, reckoned, spread
 from benchmarks.recovery import Shape, write_journal
@@ -168,14 +169,15 @@ def test_every_requirement_has_a_verdict_and_only_real_declines_fail() -> None:
     named = [one.what for one in verdicts(TINIER._replace(reference=fake), fake)]
     assert [what.partition(",")[0] for what in named[: len(RATIOS)]] == list(RATIOS)
     assert sum(what.startswith("latency") for what in named) == 2
-    assert len(named) == len(RATIOS) + 2 + len(list(points(ends=True))) // 2
+    assert sum(what.startswith("the longest turn") for what in named) == len(SCENARIOS)
+    assert len(named) == len(RATIOS) + 2 + len(SCENARIOS) + len(list(points(ends=True))) // 2
 
     def declining(point: Point) -> float:
-        return 70.0 if (point.sorting, point.room) == ("binpacking", "full") and point.at > 10_000 else 100.0
+        return 50.0 if (point.sorting, point.room) == ("binpacking", "full") and point.at > 10_000 else 100.0
 
     failed = [one.what for one in growth(declining, 1) if not one.holds]
-    assert failed == ["binpacking, full: 100,000 asks", "binpacking, full: 20,000 nodes"]
-    assert all(least > 0.70 for least in GROWTH.values())
+    assert failed == ["binpacking, full: 100,000 asks", "binpacking, full: 100,000 nodes"]
+    assert all(least >= 0.60 for least in GROWTH.values())
     rounds = iter(range(10**6))
     assert all(one.holds for one in growth(lambda _: 10.0 if next(rounds) % 10 in (3, 5) else 100.0, 5))
     assert all(one.holds for one in growth(lambda _: 0.95 ** next(rounds), 5)), "the machine slows down steadily"
@@ -200,7 +202,7 @@ def test_the_document_and_the_drawings_show_the_committed_figures() -> None:
     )
     text = rewritten("".join(f"<!-- figures {name} -->\n<!-- end -->\n" for name in TABLES), found)
     for row in (
-        "| churn | not measured | not measured | 30,000 | 6,000 | 5 | 3 |",
+        "| churn | not measured | not measured | not measured | 30,000 | 6,000 | 5 | 5 |",
         "| idle, median | not measured | 1.5 | 1 | 1.5 | 3 |",
         "| a decision to preempt, 2,000 candidates on 500 nodes | at most 5 ms | 5.5 ms | **no** |",
     ):
@@ -231,7 +233,7 @@ def test_the_command_measures_what_is_named_and_refuses_what_makes_no_sense(
     assert program.main(["preemption", "--quick", "--rounds", "1", "--json", str(file)]) == 0
     assert [one.name for one in read(file).figures] == ["preemption/decision"]
     for words, complaint in (
-        (["nothing"], "there is no nothing; there are engine, native"),
+        (["nothing"], "there is no nothing; there are engine, engine-compiled, native"),
         (["--quick", "--update"], "go without --quick"),
         (["--quick", "--check"], "go without --quick"),
     ):
