@@ -2,7 +2,9 @@
 
 import pytest
 
+from tests.builders import apps, asks, nodes
 from tests.partition_worker.engine.predicates.plugins import Broken, Rack, Silent, Unhashable
+from tests.trial import Trial
 from yunishard.partition_worker.engine.allocation import AskShape, Constraint
 from yunishard.partition_worker.engine.amounts import amounts_of
 from yunishard.partition_worker.engine.attempt_log import WAITING
@@ -136,6 +138,18 @@ def test_the_first_node_that_admits_is_found_and_vain_searches_are_cached() -> N
     assert not predicates.in_vain
     assert predicates.meets(predicates.no_demands, better)  # as of each node that is added
     assert predicates.first(vain, [*nodes, better], all_nodes=True) is better
+
+
+def test_asks_that_only_nodes_accept_that_are_too_small_search_for_one_to_reserve_once() -> None:
+    trial = Trial("root.a; root.b")
+    trial.does(nodes("small memory=1 tag.zone=a", *(f"n{one} memory=10 tag.zone=b" for one in range(50))))
+    trial.does(apps("first root.a", "second root.b"))
+    wanted = "memory=4 tag.yunishard/nodeSelector=zone=a"
+    trial.does(asks(f"first a1 {wanted}", f"second a2 {wanted}")).waits(3)
+    trial.does(asks(f"second a3 {wanted}")).waits(3)
+    spent = trial.partition.nodes.predicates.table.spent
+    trial.does(asks(f"second a4 {wanted}", f"first a5 {wanted}")).waits(3)
+    assert trial.partition.nodes.predicates.table.spent == spent
 
 
 def test_refusals_are_counted_by_reason_in_order() -> None:
