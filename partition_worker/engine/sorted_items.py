@@ -93,10 +93,11 @@ class SortedItems(Generic[_I]):
         if item.is_sorted:
             if item.is_at(key):
                 return
-            if self._keeps_place(item, key):
+            at, index = self._find(item)
+            if self._keeps_place(at, index, key, item.rank):
                 _set_key(item, key)
                 return
-            self.drop(item)
+            self._take(at, index)
         _set_key(item, key)
         item.is_sorted = True
         self._count += 1
@@ -109,15 +110,10 @@ class SortedItems(Generic[_I]):
 
     def drop(self, item: _I) -> None:
         """Remove an item, if it is there."""
-        if not item.is_sorted:
-            return
-        at, index = self._find(item)
-        block = self._blocks[at]
-        del block[index]
-        if not block and len(self._blocks) > 1:
-            del self._blocks[at]
-        item.is_sorted = False
-        self._count -= 1
+        if item.is_sorted:
+            at, index = self._find(item)
+            self._take(at, index)
+            item.is_sorted = False
 
     def clear(self) -> None:
         """Remove all items, without a search for each of thousands."""
@@ -143,17 +139,21 @@ class SortedItems(Generic[_I]):
     def __len__(self) -> int:
         return self._count
 
-    def _keeps_place(self, item: _I, key: SortKey) -> bool:
-        """Whether the neighbours of an item stay the same with this key: often they do."""
-        if self._count == 1:
-            return True
-        at, index = self._find(item)
+    def _keeps_place(self, at: int, index: int, key: SortKey, rank: int) -> bool:
+        """Whether the neighbours of an item at this place stay the same with this key: often they do."""
         block = self._blocks[at]
         if (index == 0 and at > 0) or (index + 1 == len(block) and at + 1 < len(self._blocks)):
             return False  # the neighbour is in another block
-        return (index == 0 or block[index - 1].is_before(key, item.rank)) and (
-            index + 1 == len(block) or not block[index + 1].is_before(key, item.rank)
+        return (index == 0 or block[index - 1].is_before(key, rank)) and (
+            index + 1 == len(block) or not block[index + 1].is_before(key, rank)
         )
+
+    def _take(self, at: int, index: int) -> None:
+        block = self._blocks[at]
+        del block[index]
+        if not block and len(self._blocks) > 1:
+            del self._blocks[at]
+        self._count -= 1
 
     def _find(self, item: _I) -> tuple[int, int]:
         """The block of an item, and its place in it."""
