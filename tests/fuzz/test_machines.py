@@ -62,8 +62,8 @@ def test_what_once_broke_something_does_not_any_more(readers: dict[str, Target],
 def test_the_attacks_are_worth_it() -> None:
     """Most of what is sent has a header that can be read, and it is of every kind."""
     kinds: dict[str, int] = {}
-    for _, frames in attack("native", random.Random(1), 4_000):
+    for _, frames in attack("native", random.Random(1), 10_000):
         header = said(frames)
         kinds["" if header is None else header.kind] = kinds.get("" if header is None else header.kind, 0) + 1
-    assert kinds[""] < 2_000
+    assert kinds[""] < 5_000
     assert examples().keys() <= kinds.keys()
