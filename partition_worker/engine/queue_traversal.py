@@ -72,6 +72,9 @@ ATTEMPTS_PER_TURN: Final = 512
 ATTEMPTS_AT_ONCE: Final = 256
 """Those of one application; then others have their turn, and it continues in a later turn."""
 
+WORK_PER_ATTEMPT: Final = 60
+"""Work of counting the nodes that refuse an ask (`predicates/results.py`) for the time of one failed attempt."""
+
 _ACCEPTED: Final = AppState.ACCEPTED
 _OPEN: Final = Standing.OPEN
 _HELD: Final = Standing.HELD
@@ -443,10 +446,15 @@ class Attempt:
 
     def _report_refusals(self, group: AskGroup) -> None:
         """Record from time to time which predicates are the reason that no node takes the ask."""
-        if self.state.now >= group.head.unschedulable_told_at + events.UNSCHEDULABLE_TOLD_EVERY_S:
-            nodes = self.state.nodes.refusals(group.shape)
+        state, table = self.state, self.state.nodes.predicates.table
+        is_due = state.now >= group.head.unschedulable_told_at + events.UNSCHEDULABLE_TOLD_EVERY_S
+        if is_due:
+            spent = table.spent
+            nodes = state.nodes.refusals(group.shape)
+            # Many asks may fail in a turn without a search, and each count visits all nodes with room.
+            state.readiness.attempts_left -= (table.spent - spent) / WORK_PER_ATTEMPT
             if nodes:  # recorded now, as the ask may reserve a node, or have to wait for a later turn
-                events.record_failure(self.state, group.head, WaitCause(Reason.NO_NODE_FITS, nodes=nodes))
+                events.record_failure(state, group.head, WaitCause(Reason.NO_NODE_FITS, nodes=nodes))
 
     def _preempt(self, group: AskGroup, *, nodes_tried: bool) -> Preempt | Reason | None:
         victims = victim_choice.attempt(self.state, self.application, group, nodes_tried=nodes_tried)

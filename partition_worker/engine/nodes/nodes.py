@@ -17,7 +17,7 @@ Derived indexes have some of these nodes, with sort keys of their own, and are b
 The caller checks that the queues, user and group of the ask have room before it asks for a node.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from math import inf
 from typing import TYPE_CHECKING, Final
 
@@ -301,19 +301,22 @@ class Nodes:
             return False
         if shape.constraint is None and not self.ever_guarded:
             return True
-        large = self._large_enough(shape.amounts)
+        demands = self.predicates.no_demands if shape.constraint is None else shape.constraint.demands
+        accepting = self.predicates.table.list_accepting(demands)
+        large = self._large_enough(shape.amounts, self.index if accepting is None else accepting)
         return self.predicates.first(shape, large, all_nodes=True, allocate=False) is not None
 
-    def _large_enough(self, amounts: Amounts) -> Iterator[Node]:  # as mypyc makes a list of a generator expression
-        for node in self.index:
-            if node.is_large_enough(amounts):
+    def _large_enough(self, amounts: Amounts, nodes: Iterable[Node]) -> Iterator[Node]:
+        """Yield those of some nodes, or of the index, that may be reserved for asks of these amounts."""
+        for node in nodes:  # as mypyc makes a list of a generator expression
+            if node.is_large_enough(amounts) and (nodes is self.index or self.index.key(node) is not None):
                 yield node
 
     def best_to_reserve(self, shape: AskShape) -> Node | None:
         """Return the node, of those that might be reserved for such an ask, on which it leaves the least over (spec
         4.6); of equals the first in the order of the partition. None if the ask requires a node.
         """
-        if shape.required_node or not self._has_large_node(shape.amounts):
+        if not self.may_reserve(shape):  # first, as an index for amounts that no node accepts costs a pass over all
             return None
         index = self._derived.get(("", shape.amounts))
         if index is None:
@@ -347,7 +350,7 @@ class Nodes:
                 return True
         elif len(self._large_nodes) >= LARGE_NODES_MAX:
             self._large_nodes.clear()
-        node = self._large_nodes[amounts] = next(self._large_enough(amounts), None)
+        node = self._large_nodes[amounts] = next(self._large_enough(amounts, index), None)
         return node is not None
 
     def _first(self, index: NodeIndex, shape: AskShape, policy: str | None) -> Node | None:

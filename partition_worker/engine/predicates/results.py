@@ -230,6 +230,19 @@ class ResultTable:
         """Whether every node is known to refuse."""
         return not results.accepting and bool(self._nodes) and self._is_complete(results)
 
+    def list_accepting(self, demands: Demands) -> "list[Node] | None":
+        """Return the nodes that accept, in no particular order; None while some have no result."""
+        results = self._results.get(demands)
+        if results is None or not self._nodes or not self._is_complete(results):
+            return None
+        found, at = [], results.codes.find(ACCEPTS)
+        while at >= 0:
+            node = self._nodes[at]
+            if node is not None:
+                found.append(node)
+            at = results.codes.find(ACCEPTS, at + 1)
+        return found
+
     def code(self, results: Results, node: "Node", limit: float = inf) -> int:
         """Return the code of the result about a node.
 

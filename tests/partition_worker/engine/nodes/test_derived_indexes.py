@@ -50,6 +50,22 @@ def test_only_so_many_orders_are_kept() -> None:
     assert len(cluster._derived) == DERIVED_INDEXES_MAX
 
 
+def test_amounts_that_no_accepting_node_can_hold_cost_neither_an_index_nor_work() -> None:
+    cluster = zoned_nodes("bbbbba")
+    node = cluster.get("n05")
+    assert node is not None
+    cluster.resize(node, {"memory": 1})
+    constraint = cluster.predicates.read_constraint({"yunishard/nodeSelector": "zone=a"}, "a1")
+    assert constraint is not None
+    assert all(cluster.predicates.meets(constraint.demands, one) is (one is node) for one in cluster)
+    spent = cluster.predicates.table.spent
+    for memory in range(2, 11):
+        assert cluster.best_to_reserve(AskShape(amounts_of({"memory": memory}), constraint=constraint)) is None
+    assert cluster.predicates.table.spent == spent
+    assert not cluster._derived
+    assert cluster.best_to_reserve(AskShape(ONE, constraint=constraint)) is node
+
+
 def test_an_order_that_nobody_needs_any_more_is_given_up() -> None:
     cluster = zoned_nodes("bbbbba")
     for _ in range(2):

@@ -8,6 +8,7 @@ import pytest
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial
 from yunishard.common.messages.rm_messages import NODE_DECOMMISSION, NODE_UPDATE
+from yunishard.partition_worker.engine import queue_traversal
 from yunishard.partition_worker.engine.nodes.node_index import Node
 from yunishard.partition_worker.engine.predicates import predicate, results
 from yunishard.partition_worker.engine.predicates.evaluation import Predicates
@@ -203,6 +204,18 @@ def test_cheap_asks_are_placed_in_the_turn_in_which_expensive_ones_wait(monkeypa
     while not trial.partition.allocations["c2"].node_id:
         trial.partition.step(trial.now, 512)
     assert len(trial.partition.nodes.predicates.table.backlog) == 8
+
+
+def test_counts_of_refusing_nodes_for_events_take_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_traversal, "ATTEMPTS_PER_TURN", 10)
+    trial = cluster()
+    trial.takes(asks(*(f"heavy{number} k{number} memory=1 {SELECTOR}=zone={number}" for number in range(8))))
+    told = []
+    while not trial.partition.idle:
+        trial.partition.step(trial.now, 512)
+        told.append(sum(one.unschedulable_told_at > 0 for one in trial.partition.allocations.values()))
+    assert told[-1] == 8
+    assert all(after - before <= 4 for before, after in pairwise([0, *told]))
 
 
 def test_an_expensive_ask_that_is_withdrawn_costs_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
