@@ -191,10 +191,11 @@ class PartitionHost:
     def record_effects(self, effects: list[Effect]) -> list[Effect]:
         """Add log lines and events to their buffers; returns the same effects."""
         for effect in effects:
-            if isinstance(effect.part, LogLine | IgnoredRelease):
-                (self.announcements if effect.part.for_operators else self.notes).append(effect.part.text)
-                if isinstance(effect.part, LogLine) and effect.part.is_warning and self.partition is not None:
-                    self._warn_rarely("mistake", self.partition.now, f": {effect.part.text}")
+            part = effect.part
+            if isinstance(part, LogLine | IgnoredRelease):
+                (self.announcements if part.for_operators else self.notes).append(part.text)
+                if isinstance(part, LogLine) and part.is_warning and self.partition is not None:
+                    self._warn_rarely("mistake", self.partition.now, f": {part.text}")
         if self.partition is not None:
             complaints = self.partition.nodes.predicates.complaints
             self.warnings += complaints

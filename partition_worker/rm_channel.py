@@ -15,7 +15,8 @@ outgoing messages pass through the barrier in order, so nothing is ever sent tha
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import Final, TypeVar
 
 from msgspec.structs import replace
@@ -181,10 +182,21 @@ _P = TypeVar("_P")
 
 def build_messages(effects: Iterable[Effect]) -> Iterator[News]:
     """Build the numbered messages for the effects of one input or of a batch of decisions."""
-    sent = [effect for effect in effects if not isinstance(effect.part, _UNNUMBERED)]
-    sent.sort(key=lambda effect: _FIRST.get(_PLACES[type(effect.part)][0], len(_FIRST)))
-    for (sort, cause), group in groupby(sent, key=lambda effect: (_PLACES[type(effect.part)][0], effect.cause)):
-        parts = [effect.part for effect in group]
+    runs: list[tuple[int, str, int, list[Part]]] = []
+    sort, cause, parts = "", 0, list[Part]()
+    for effect in effects:
+        part = effect.part
+        place = _PLACES.get(type(part))
+        if place is None:
+            assert isinstance(part, _UNNUMBERED), part
+            continue
+        if place[0] != sort or effect.cause != cause or not runs:
+            sort, cause, parts = place[0], effect.cause, []
+            runs.append((_FIRST.get(sort, len(_FIRST)), sort, cause, parts))
+        parts.append(part)
+    runs.sort(key=itemgetter(0))
+    for (sort, cause), same_sort in groupby(runs, key=itemgetter(1, 2)):
+        parts = [*chain.from_iterable(run[3] for run in same_sort)]
         for start in range(0, len(parts), ITEMS_MAX):
             fields: dict[str, list[Part]] = {}
             for kind, same in groupby(parts[start : start + ITEMS_MAX], key=type):
