@@ -10,7 +10,7 @@ import msgspec
 import psycopg
 
 from tests.cluster.database import Database
-from tests.cluster.hosts import CLUSTER, YUNISHARD, Host
+from tests.cluster.hosts import CLUSTER, YUNISHARD, Host, until
 from tests.cluster.network import Machine, Network
 from yunishard.common.rest.records import HostsView
 from yunishard.deploy.supervisor import CANNOT_START
@@ -49,12 +49,17 @@ class Cluster:
     def run_clone(self, host: Host) -> str:
         """Start a copy of a host on another machine, with its state, name and keys; its log, once it has ended.
 
+        The copy starts once the host has renewed its lease: before, either of them may be the host, and with an outage
+        of the database just before that takes a while.
+
         Raises:
             OSError: it does not end, or not because it is refused.
         """
         clone = Host(self._spare, self.folder, self._list_arguments(self._spare, host.name), sources=host.sources)
         try:
             clone.copy_state(host)
+            copied = clone.read_tokens()
+            until(lambda: self._read_token(host) not in copied, f"host {host.name} renews its lease")
             clone.start()
             status = clone.wait_for_end()
             if status != CANNOT_START or clone.is_ready:
@@ -62,6 +67,12 @@ class Cluster:
             return clone.log
         finally:
             clone.remove()
+
+    def _read_token(self, host: Host) -> int:
+        with self.connect() as connection:
+            row = connection.execute("SELECT writes FROM leases WHERE name = %s", (f"host {host.name}",)).fetchone()
+        assert row is not None, host.name
+        return msgspec.convert(row, tuple[int])[0]
 
     def connect(self) -> "psycopg.Connection[tuple[object, ...]]":
         """A connection to the primary, which takes effect whatever is set for the database."""

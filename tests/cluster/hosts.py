@@ -15,6 +15,7 @@ from typing import Final
 from tests.cluster.network import Machine
 from tests.conformance.rest import Rest
 from tests.deploy.system import find_partitions
+from yunishard.broker.host_lease import FILE
 
 LEASE_S: Final = 3.0
 """The lease time of partitions and hosts; that of the leader is half of it."""
@@ -112,6 +113,10 @@ class Host:
         shutil.copytree(
             other._folder / "state", self._folder / "state", ignore=shutil.ignore_patterns("*.sock", "*.new")
         )
+
+    def read_tokens(self) -> set[int]:
+        """The tokens of its lease that its state has, as in `broker/host_lease.py`."""
+        return {int(word) for word in (self._folder / "state" / FILE).read_text(encoding="ascii").split()}
 
     def wait_for_end(self) -> int:
         """Wait until it has ended; the exit status.
