@@ -302,7 +302,8 @@ class Nodes:
         if shape.constraint is None and not self.ever_guarded:
             return True
         demands = self.predicates.no_demands if shape.constraint is None else shape.constraint.demands
-        accepting = self.predicates.table.list_accepting(demands)
+        # The RM is asked about the first nodes in the order of the partition.
+        accepting = None if _asks_manager(shape) else self.predicates.table.list_accepting(demands)
         large = self._large_enough(shape.amounts, self.index if accepting is None else accepting)
         return self.predicates.first(shape, large, all_nodes=True, allocate=False) is not None
 
@@ -316,7 +317,10 @@ class Nodes:
         """Return the node, of those that might be reserved for such an ask, on which it leaves the least over (spec
         4.6); of equals the first in the order of the partition. None if the ask requires a node.
         """
-        if not self.may_reserve(shape):  # first, as an index for amounts that no node accepts costs a pass over all
+        if shape.required_node or not self._has_large_node(shape.amounts):
+            return None
+        # An index for amounts that no node accepts would cost a pass over all. The RM is asked about the best nodes.
+        if not _asks_manager(shape) and not self.may_reserve(shape):
             return None
         index = self._derived.get(("", shape.amounts))
         if index is None:
@@ -431,6 +435,11 @@ class Nodes:
                 del self._derived[name]
         if self.predicates.in_vain:
             self.predicates.recheck_node(node)
+
+
+def _asks_manager(shape: AskShape) -> bool:
+    """Whether the RM decides which nodes accept such an ask."""
+    return shape.constraint is not None and bool(shape.constraint.asked)
 
 
 def weigh(weights: Mapping[str, float]) -> list[tuple[int, float]]:

@@ -8,6 +8,7 @@ from yunishard.partition_worker.engine.amounts import amounts_of
 from yunishard.partition_worker.engine.nodes.node_index import Node
 from yunishard.partition_worker.engine.nodes.nodes import DERIVED_INDEXES_MAX, Nodes
 from yunishard.partition_worker.engine.predicates.evaluation import Predicates
+from yunishard.partition_worker.engine.predicates.verdicts import NODES_MAX
 
 ONE = amounts_of({"memory": 1})
 
@@ -64,6 +65,20 @@ def test_amounts_that_no_accepting_node_can_hold_cost_neither_an_index_nor_work(
     assert cluster.predicates.table.spent == spent
     assert not cluster._derived
     assert cluster.best_to_reserve(AskShape(ONE, constraint=constraint)) is node
+
+
+def test_the_rm_is_asked_about_the_nodes_on_which_a_reservation_wastes_least() -> None:
+    predicates = Predicates()
+    predicates.asks_manager = True
+    cluster = Nodes("fair", {"memory": 1.0}, predicates)
+    for number in range(2 * NODES_MAX):
+        cluster.add(f"n{number:02}", {"memory": 100 - number}, {}, schedulable=True)
+    constraint = predicates.read_constraint({}, "a1")
+    assert cluster.best_to_reserve(AskShape(amounts_of({"memory": 10}), constraint=constraint)) is None
+    question = predicates.verdicts.next_question(0.0)
+    assert question is not None
+    smallest = [f"n{number:02}" for number in reversed(range(NODES_MAX, 2 * NODES_MAX))]
+    assert [pair.node_id for pair in question[0].pairs] == smallest
 
 
 def test_an_order_that_nobody_needs_any_more_is_given_up() -> None:
