@@ -190,7 +190,7 @@ def build_messages(effects: Iterable[Effect]) -> Iterator[News]:
         if place is None:
             assert isinstance(part, _UNNUMBERED), part
             continue
-        if place[0] != sort or effect.cause != cause or not runs:
+        if place[0] != sort or effect.cause != cause:
             sort, cause, parts = place[0], effect.cause, []
             runs.append((_FIRST.get(sort, len(_FIRST)), sort, cause, parts))
         parts.append(part)
