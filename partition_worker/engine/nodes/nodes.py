@@ -303,7 +303,7 @@ class Nodes:
             return True
         demands = self.predicates.no_demands if shape.constraint is None else shape.constraint.demands
         # The RM is asked about the first nodes in the order of the partition.
-        accepting = None if _asks_manager(shape) else self.predicates.table.list_accepting(demands)
+        accepting = None if _asks_manager(shape) else self.predicates.table.find_accepting(demands)
         large = self._large_enough(shape.amounts, self.index if accepting is None else accepting)
         return self.predicates.first(shape, large, all_nodes=True, allocate=False) is not None
 

@@ -13,7 +13,7 @@ demands are evaluated for every node, their asks are tried again, and find the s
 Work is counted and never timed, so decisions can be repeated. Outside of turns there is no limit.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import inf
 from types import MappingProxyType
@@ -230,18 +230,21 @@ class ResultTable:
         """Whether every node is known to refuse."""
         return not results.accepting and bool(self._nodes) and self._is_complete(results)
 
-    def list_accepting(self, demands: Demands) -> "list[Node] | None":
+    def find_accepting(self, demands: Demands) -> "Iterator[Node] | None":
         """Return the nodes that accept, in no particular order; None while some have no result."""
         results = self._results.get(demands)
         if results is None or not self._nodes or not self._is_complete(results):
             return None
-        found, at = [], results.codes.find(ACCEPTS)
+        return self._iterate_accepting(results)
+
+    def _iterate_accepting(self, results: Results) -> "Iterator[Node]":
+        # Mostly the first one will do, of up to a hundred thousand.
+        at = results.codes.find(ACCEPTS)
         while at >= 0:
             node = self._nodes[at]
             if node is not None:
-                found.append(node)
+                yield node
             at = results.codes.find(ACCEPTS, at + 1)
-        return found
 
     def code(self, results: Results, node: "Node", limit: float = inf) -> int:
         """Return the code of the result about a node.
