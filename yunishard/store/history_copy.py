@@ -7,7 +7,8 @@ from typing import Final
 import msgspec
 
 from yunishard.webservice.audit import AuditLines
-from yunishard.webservice.history.store import COLUMNS, TIMED, HistoryRows, HistoryStore
+from yunishard.webservice.history.store import HistoryStore
+from yunishard.webservice.history.tables import COLUMNS, TIMED, HistoryTables
 
 COPY_MAX_S: Final = 24 * 3600.0
 """Time limit for reading a history."""
@@ -44,9 +45,9 @@ def copy_history(old: HistoryStore, new: HistoryStore) -> None:
                 writer.insert(table, [one for one in rows if one["partition"] is not None])
 
 
-def _read_numbers(reading: HistoryRows) -> dict[str, int]:
+def _read_numbers(reading: HistoryTables) -> dict[str, int]:
     """The number of each partition by its full name."""
-    rows = reading.execute(f"SELECT full_name, id FROM {reading.table('partitions')}")  # noqa: S608 - our own names
+    rows = reading.execute("SELECT full_name, id FROM history_partitions")
     return dict(msgspec.convert(rows, list[tuple[str, int]]))
 
 
@@ -54,12 +55,12 @@ def _as_number(value: object) -> int:
     return msgspec.convert(value, int)
 
 
-def _read_pages(reading: HistoryRows, table: str) -> Iterator[list[dict[str, object]]]:
+def _read_pages(reading: HistoryTables, table: str) -> Iterator[list[dict[str, object]]]:
     """The rows of a table in the order of their numbers, without these."""
     columns, last = COLUMNS[table], 0
     names = ", ".join(f'"{name}"' for name in columns)
     while True:
-        query = f"SELECT id, {names} FROM {reading.table(table)} WHERE id > ? ORDER BY id LIMIT ?"  # noqa: S608
+        query = f"SELECT id, {names} FROM history_{table} WHERE id > ? ORDER BY id LIMIT ?"  # noqa: S608
         rows = reading.execute(query, (last, PAGE_ROWS))
         if not rows:
             return

@@ -1,4 +1,4 @@
-"""Empty histories in each kind of store. Tests read tables by the names in `yunishard/webservice/history/store.py`."""
+"""Empty histories in each kind of store. Tests read tables by the names in `yunishard/webservice/history/tables.py`."""
 
 import re
 import sqlite3
@@ -13,7 +13,8 @@ from tests import postgres
 from yunishard.webservice.history.collector import RowBatch
 from yunishard.webservice.history.postgres_store import PostgresHistory
 from yunishard.webservice.history.sqlite_store import SqliteHistory
-from yunishard.webservice.history.store import TIMED, HistoryStore
+from yunishard.webservice.history.store import HistoryStore
+from yunishard.webservice.history.tables import TIMED
 
 Rows = list[tuple[object, ...]]
 

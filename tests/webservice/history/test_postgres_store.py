@@ -17,10 +17,11 @@ from tests.webservice.history.test_recorder import KEYS, World
 from yunishard.common.history_records import Began, Ended
 from yunishard.common.messages.query_messages import PartitionList
 from yunishard.webservice.history import postgres_store, queries
-from yunishard.webservice.history.postgres_store import NAME_BYTES_MAX, PostgresHistory, clean_name
+from yunishard.webservice.history.postgres_store import NAME_BYTES_MAX, PostgresHistory
 from yunishard.webservice.history.queries import LISTS, HistoryFilter, ListName
 from yunishard.webservice.history.recorder import HistoryRecorder
-from yunishard.webservice.history.store import HistoryTaken, HistoryWriter, delete_expired
+from yunishard.webservice.history.store import HistoryTaken, delete_expired
+from yunishard.webservice.history.writer import HistoryWriter
 from yunishard.webservice.postgres_audit import PostgresAudit
 from yunishard.webservice.views import RequestError
 
@@ -244,6 +245,8 @@ def test_names_that_postgresql_refuses_are_replaced_and_found(backend: PostgresB
         ]
     )
     assert backend.read("SELECT count(*) FROM allocations WHERE ended IS NOT NULL AND began IS NOT NULL") == [(2,)]
+    with queries.open_history(backend.history) as tables:
+        clean_name = tables.clean_name
     for name, shown in ((long, clean_name(long)), (nul, "a\ufffdb")):
         found = [
             queries.read_page(backend.history, one, HistoryFilter(application=name), limit=9, after="").rows

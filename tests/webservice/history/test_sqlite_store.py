@@ -11,7 +11,8 @@ from tests.webservice.history.accounts import MINUTE, NOW, began, portion
 from yunishard.common.sqlite_file import LaterFormat
 from yunishard.webservice.history.collector import RowBatch
 from yunishard.webservice.history.sqlite_store import SqliteHistory, SqliteWriter
-from yunishard.webservice.history.store import TIMED, HistoryDamaged, HistoryUnusable, delete_expired
+from yunishard.webservice.history.store import HistoryDamaged, delete_expired
+from yunishard.webservice.history.tables import TIMED
 
 HOUR = 60 * MINUTE
 
@@ -83,7 +84,7 @@ def test_a_page_that_is_not_as_it_was_is_damage(path: Path) -> None:
 def test_a_disk_that_is_full_is_no_damage(path: Path) -> None:
     store = SqliteHistory(path).open_writer()
     store.file.execute("PRAGMA max_page_count=60")
-    with pytest.raises(HistoryUnusable, match="full"):
+    with pytest.raises(OSError, match="full"):
         store.write([portion(*(began(f"key-{number:04}") for number in range(5000)))])
     store.close()
     assert read(path, "SELECT count(*) FROM allocations") == [(0,)]

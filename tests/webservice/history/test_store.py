@@ -32,7 +32,9 @@ from tests.webservice.history.backends import BACKENDS, Backend, write
 from yunishard.common.history_records import Failing, Usage
 from yunishard.common.messages.query_messages import PartitionEntry
 from yunishard.webservice.history.collector import Gap, ReadPosition
-from yunishard.webservice.history.store import SLICE_ROWS, SLICES_MAX, HistoryTaken, HistoryWriter, delete_expired
+from yunishard.webservice.history.queries import HistoryFilter, read_page
+from yunishard.webservice.history.store import SLICES_MAX, HistoryTaken, delete_expired
+from yunishard.webservice.history.writer import SLICE_ROWS, HistoryWriter
 
 
 @pytest.fixture(params=BACKENDS)
@@ -223,6 +225,15 @@ def test_texts_are_stored_as_they_are(backend: Backend) -> None:
     columns = "key, queue, user"
     assert backend.read(f"SELECT {columns} FROM allocations") == [(odd, odd, odd)]
     assert backend.read("SELECT application, queue, message FROM applications") == [(odd, odd, odd)]
+
+
+def test_a_nul_is_replaced_and_found(backend: Backend) -> None:
+    nul = "a\0b"
+    write(backend, portion(began(nul, app=nul, user=nul)), portion(gone(nul, app=nul), ended=[application(nul)]))
+    assert backend.read("SELECT key, user, how FROM allocations") == [("a\ufffdb", "a\ufffdb", "STOPPED_BY_RM")]
+    for wanted in (HistoryFilter(application=nul), HistoryFilter(user=nul)):
+        found = read_page(backend.history, "allocations", wanted, limit=9, after="").rows
+        assert [row.application_id for row in found] == ["a\ufffdb"]
 
 
 WRITER = """

@@ -1,18 +1,16 @@
 """The history of several hosts: tables of the database, which the web service that holds a lease writes.
 
 Every transaction that writes renews the lease `history` first, so a web service that has lost it writes nothing any
-more. Its successor reads the read positions after that, and continues without a gap or a duplicate. The rows of a batch
-are written by a few statements, each with all rows of one kind as JSON, so a flood of events costs few round trips.
+more. Its successor reads the read positions after that, and continues without a gap or a duplicate.
 
 The size is computed from the lengths of the columns (`bytes` of each row), because a database does not tell how much of
 its files is free. The recording web service reads the sum when it begins, and then maintains it.
 
-Not here: the tables (`common/postgres/store_formats/`; `store.py` describes them), the lease
+Not here: the tables (`common/postgres/store_formats/`), the lease
 (`common/postgres/leases.py`).
 """
 
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
@@ -21,32 +19,12 @@ from typing import Final
 import msgspec
 from psycopg.errors import QueryCanceled
 
-from yunishard.common.history_records import Began, Ended, EndedApplication, Failing, Happened, Usage
 from yunishard.common.lease_watch import LeaseWatch
-from yunishard.common.messages.query_messages import PartitionEntry
-from yunishard.common.names import DISTINCT
 from yunishard.common.postgres.connection import LONG_ANSWER_MAX_S, Connection, Database
 from yunishard.common.postgres.leases import HeldLease, acquire_lease, read_lease, release_lease, renew_lease
-from yunishard.webservice.history.collector import KINDS, Gap, Kind, ReadPosition, RowBatch, UsageByName
-from yunishard.webservice.history.store import (
-    LATEST_NS,
-    MERGED_NS,
-    POSITION,
-    SLICE_ROWS,
-    TIMED,
-    UNKNOWN,
-    Condition,
-    HistoryDamaged,
-    HistoryTaken,
-    Row,
-    Value,
-    application_row,
-    columns_of,
-    decode_amounts,
-    encode_column,
-    ended_row,
-    is_used,
-)
+from yunishard.webservice.history.store import HistoryDamaged, HistoryTaken
+from yunishard.webservice.history.tables import TIMED, Condition, HistoryTables, Value
+from yunishard.webservice.history.writer import HistoryWriter
 
 LEASE_S: Final = 10.0
 """Seconds without a renewal after which another web service may record."""
@@ -63,12 +41,6 @@ shortened, with a hash of the whole.
 """
 
 _LEASE: Final = "history"
-
-_KEYS: Final = ("application", "key")
-"""Indexed columns with names that an RM chooses."""
-
-_NUL: Final = "\0"
-"""PostgreSQL refuses it in texts."""
 
 
 class PostgresHistory:
@@ -92,7 +64,7 @@ class PostgresHistory:
         return self._writer
 
     @contextmanager
-    def open_rows(self, max_s: float) -> Iterator["PostgresRows"]:
+    def open_rows(self, max_s: float) -> Iterator["PostgresTables"]:
         """Read in one transaction. The time limit is that of each statement."""
         try:
             database = self._idle.pop()
@@ -102,7 +74,7 @@ class PostgresHistory:
             with database.transaction() as connection:
                 limit_ms = str(max(1, round(max_s * 1000)))  # 0 would be none
                 connection.execute("SELECT set_config('statement_timeout', %s, true)", (limit_ms,))
-                yield PostgresRows(connection)
+                yield PostgresTables(connection)
         except OSError as error:
             if isinstance(error.__cause__, QueryCanceled):
                 raise TimeoutError(str(error)) from error
@@ -139,28 +111,25 @@ def _open_reader(store: str) -> Database:
     return Database(store, "history-reader", answer_max_s=LONG_ANSWER_MAX_S)
 
 
-# Reading --------------------------------------------------------------------------------------------------------------
+# Tables ---------------------------------------------------------------------------------------------------------------
 
 
-class PostgresRows:
-    """The tables, for reading in one transaction."""
+class PostgresTables(HistoryTables):
+    """The tables, in one transaction."""
 
     join = "JOIN"  # the planner chooses the order
+    texts = "json_array_elements_text(?)"
+    reuses_numbers = False
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self.added_bytes = 0
+        """Bytes of the rows that were inserted, without the bytes of those that were deleted."""
 
-    def table(self, name: str) -> str:
-        """The name of a table in SQL."""
-        return f"history_{name}"
-
-    def execute(self, sql: str, values: Sequence[Value] = ()) -> list[tuple[object, ...]]:
-        """The rows that a query selects."""
-        cleaned = [clean_name(value) if isinstance(value, str) else value for value in values]
-        return self._connection.execute(sql.replace("?", "%s"), cleaned).fetchall()
+    def rows(self, table: str, columns: Iterable[str]) -> str:
+        return f"json_populate_recordset(NULL::history_{table}, ?)"
 
     def includes(self, beginnings: Mapping[int, frozenset[str]], queue: str) -> Condition:
-        """Whether a right that begins at these queues holds for the queue in this column."""
         pairs = [(number, one) for number, queues in beginnings.items() for one in _find_topmost(queues)]
         text = (
             "EXISTS (SELECT FROM unnest(?::bigint[], ?::text[]) AS held (number, beginning)"
@@ -169,24 +138,33 @@ class PostgresRows:
         )
         return text, [[number for number, _ in pairs], [one for _, one in pairs]]
 
+    def execute(self, sql: str, values: Sequence[Value] = ()) -> list[tuple[object, ...]]:
+        done = self._connection.execute(sql.replace("?", "%s"), values)
+        return done.fetchall() if done.description is not None else []
+
+    def change(self, sql: str, values: Sequence[Value], sign: int = 1) -> int:
+        counts = "SELECT count(*), coalesce(sum(bytes), 0)::bigint FROM changed"
+        [row] = self.execute(f"WITH changed AS ({sql} RETURNING bytes) {counts}", values)
+        count, size = msgspec.convert(row, tuple[int, int])
+        self.added_bytes += sign * size
+        return count
+
+    def clean_name(self, text: str) -> str:
+        if len(text) * 4 > NAME_BYTES_MAX and len(whole := text.encode()) > NAME_BYTES_MAX:
+            start = whole[: NAME_BYTES_MAX - 40].decode(errors="ignore")
+            text = f"{start}...{blake2b(whole, digest_size=16).hexdigest()}"
+        return super().clean_name(text)
+
 
 def _find_topmost(queues: frozenset[str]) -> list[str]:
     """Those that are not below another one."""
     return sorted(one for one in queues if not any(one.startswith(f"{other}.") for other in queues))
 
 
-def clean_name(text: str) -> str:
-    """A name that PostgreSQL accepts, also in an index."""
-    if len(text) * 4 > NAME_BYTES_MAX and len(whole := text.encode()) > NAME_BYTES_MAX:
-        start = whole[: NAME_BYTES_MAX - 40].decode(errors="ignore")
-        text = f"{start}...{blake2b(whole, digest_size=16).hexdigest()}"
-    return text.replace(_NUL, "\ufffd")
-
-
 # Writing --------------------------------------------------------------------------------------------------------------
 
 
-class PostgresWriter:
+class PostgresWriter(HistoryWriter):
     """The tables, for writing, by one thread at a time.
 
     Raises:
@@ -196,8 +174,6 @@ class PostgresWriter:
 
     def __init__(self, database: Database, holder: str, watch: LeaseWatch) -> None:
         self._database = database
-        self._added = 0
-        """Bytes that the present transaction adds."""
         self._is_sound = True
         """Whether the last transaction succeeded."""
         self.is_open = False
@@ -243,204 +219,23 @@ class PostgresWriter:
         self._database.close()
 
     @contextmanager
-    def _transaction(self) -> Iterator[Connection]:
-        """All statements within take effect, or none."""
-        began, self._added, self._is_sound = time.monotonic(), 0, False
+    def _reading(self) -> Iterator[PostgresTables]:
+        with self._database.autocommit() as connection:
+            yield PostgresTables(connection)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[PostgresTables]:
+        began, self._is_sound = time.monotonic(), False
         with self._database.transaction() as connection:
             if not renew_lease(connection, _LEASE, self._epoch, LEASE_S):
                 raise HistoryTaken("another web service records it")
-            yield connection
+            tables = PostgresTables(connection)
+            yield tables
         self._renewed_at, self._is_sound = began, True
-        self._bytes += self._added
+        self._bytes += tables.added_bytes
 
     def used_bytes(self) -> int:
-        """Bytes of all rows and indexes."""
         return self._bytes
-
-    def positions(self) -> dict[str, ReadPosition]:
-        """The read position of each partition, by full name."""
-        with self._database.autocommit() as connection:
-            rows = connection.execute(f"SELECT full_name, {POSITION} FROM history_partitions").fetchall()  # noqa: S608
-        return {str(name): msgspec.convert(position, ReadPosition) for name, *position in rows}
-
-    def latest(self) -> dict[str, UsageByName]:
-        """The latest non-zero usage, by full name of the partition."""
-        found: dict[str, UsageByName] = {}
-        with self._database.autocommit() as connection:
-            for kind in KINDS:
-                for full_name, usage in _read_latest(connection, kind):
-                    if is_used(usage):
-                        found.setdefault(full_name, {})[kind, usage.name] = usage
-        return found
-
-    def write(self, batches: Iterable[RowBatch]) -> None:
-        """Write these, all or none."""
-        with self._transaction() as connection:
-            for batch in batches:
-                self._write(connection, batch)
-
-    def insert(self, table: str, rows: Sequence[Row]) -> None:
-        """Insert rows, all or none."""
-        with self._transaction() as connection:
-            self._insert(connection, table, rows)
-
-    def _write(self, connection: Connection, batch: RowBatch) -> None:
-        number = self._number(connection, batch.partition, batch.at_ns)
-        account, at_ns = batch.account, batch.at_ns
-        self._write_allocations(connection, number, account.happened)
-        self._write_reasons(connection, number, [one for one in account.happened if isinstance(one, Failing)])
-        self._write_applications(connection, number, account.ended)
-        if account.sample is not None:
-            totals = {name: value for name, value in columns_of(account.sample).items() if name not in KINDS}
-            self._insert(connection, "totals", [{"at": at_ns, "partition": number, **totals}])
-        for kind in KINDS:
-            usage = [
-                {"at": at_ns, "partition": number, **columns_of(one)}
-                for one_kind, one in batch.usage
-                if one_kind == kind
-            ]
-            self._insert(connection, kind, usage)
-        if account.keys is not None:
-            _end_all_but(connection, number, at_ns, account.keys)
-        for gap in batch.gaps:
-            self._write_gap(connection, number, gap)
-        marks = ", ".join(["%s"] * len(batch.position))
-        connection.execute(
-            f"UPDATE history_partitions SET ({POSITION}) = ({marks}) WHERE id = %s",  # noqa: S608 - our own names
-            (*batch.position, number),
-        )
-
-    def _number(self, connection: Connection, partition: PartitionEntry, at_ns: int) -> int:
-        """The number of a partition; a removed one is known by its full name only, without its RM."""
-        name, rm = partition.full_name, partition.rm_id
-        row = connection.execute("SELECT id, rm FROM history_partitions WHERE full_name = %s", (name,)).fetchone()
-        known = msgspec.convert(row, tuple[int, str]) if row else None
-        if known is not None and rm not in ("", known[1]):
-            self._rename(connection, known[0], known[1], at_ns)
-            known = None
-        if known is None:
-            self._insert(connection, "partitions", [{"full_name": name, "name": partition.name, "rm": rm}])
-            return self._number(connection, partition, at_ns)
-        return known[0]
-
-    def _rename(self, connection: Connection, number: int, rm: str, at_ns: int) -> None:
-        """Give a removed partition a name that no partition has: a partition of another RM has its full name now."""
-        _end_all_but(connection, number, at_ns, [])
-        suffix = f"{DISTINCT}{len(rm)}.{number}"
-        connection.execute("UPDATE history_partitions SET full_name = full_name || %s WHERE id = %s", (suffix, number))
-
-    def _write_allocations(self, connection: Connection, partition: int, happened: Sequence[Happened]) -> None:
-        for began, ended in _split_turns(happened):
-            # A running allocation is unchanged if an RM that resumes reports it again.
-            rows = [{"partition": partition, "began": one.at_ns, **columns_of(one)} for one in began.values()]
-            self._insert(connection, "allocations", rows, "ON CONFLICT DO NOTHING")
-            if not ended:
-                continue
-            done = connection.execute(
-                "UPDATE history_allocations AS entry SET ended = one.ended, how = one.how"
-                " FROM json_populate_recordset(NULL::history_allocations, %s) AS one"
-                " WHERE entry.partition = %s AND entry.key = one.key AND entry.ended IS NULL RETURNING entry.key",
-                (_encode_rows([ended_row(one) for one in ended.values()]), partition),
-            ).fetchall()
-            known = {key for (key,) in done}
-            unknown = [{"partition": partition, **ended_row(one)} for key, one in ended.items() if key not in known]
-            self._insert(connection, "allocations", unknown)
-
-    def _write_reasons(self, connection: Connection, partition: int, failing: Sequence[Failing]) -> None:
-        latest = {one.application_id: {"partition": partition, **columns_of(one)} for one in failing}
-        self._change(
-            connection,
-            "DELETE FROM history_reasons WHERE partition = %s AND application = ANY(%s)",
-            (partition, _clean_all(latest)),
-            -1,
-        )
-        self._insert(connection, "reasons", [*latest.values()])
-
-    def _write_applications(self, connection: Connection, partition: int, ended: Sequence[EndedApplication]) -> None:
-        if not ended:
-            return
-        found = connection.execute(
-            "SELECT application, at, message FROM history_reasons WHERE partition = %s AND application = ANY(%s)",
-            (partition, _clean_all(one.application_id for one in ended)),
-        ).fetchall()
-        reasons = {name: (at, message) for name, at, message in msgspec.convert(found, list[tuple[str, int, str]])}
-        rows, over = [], []
-        for one in ended:
-            name = clean_name(one.application_id)
-            message = ""
-            if name in reasons and reasons[name][0] >= one.submitted_ns:
-                _, message = reasons.pop(name)
-                over.append(name)
-            rows.append({"partition": partition, **application_row(one, message)})
-        if over:
-            text = "DELETE FROM history_reasons WHERE partition = %s AND application = ANY(%s)"
-            self._change(connection, text, (partition, over), -1)
-        names = ", ".join(f'"{name}"' for name in rows[0])
-        self._change(
-            connection,
-            f"INSERT INTO history_applications ({names}, allocations) SELECT {names}, (SELECT count(*) FROM"  # noqa: S608
-            " history_allocations AS one WHERE one.partition = entry.partition AND one.application = entry.application"
-            " AND one.at BETWEEN entry.submitted AND entry.at)"
-            " FROM json_populate_recordset(NULL::history_applications, %s) AS entry ON CONFLICT DO NOTHING",
-            (_encode_rows(rows),),
-        )
-
-    def _write_gap(self, connection: Connection, partition: int, gap: Gap) -> None:
-        """Write a gap, or extend the previous one of its kind: many gaps are shown as one."""
-        done = connection.execute(
-            "UPDATE history_gaps SET until = %s, missed = missed + %s WHERE until >= %s AND reason = %s"
-            " AND id = (SELECT max(id) FROM history_gaps WHERE partition = %s AND what = %s)",
-            (gap.until_ns, gap.missed, gap.since_ns - MERGED_NS, gap.reason, partition, gap.what),
-        )
-        if not done.rowcount:
-            row = {"what": gap.what, "until": gap.until_ns, "missed": gap.missed, "reason": gap.reason}
-            self._insert(connection, "gaps", [{"at": gap.since_ns, "partition": partition, **row}])
-
-    def _insert(self, connection: Connection, table: str, rows: Sequence[Row], conflict: str = "") -> None:
-        """Insert rows with the same columns."""
-        if rows:
-            names = ", ".join(f'"{name}"' for name in rows[0])
-            text = (
-                f"INSERT INTO history_{table} ({names}) SELECT {names}"  # noqa: S608 - our own names
-                f" FROM json_populate_recordset(NULL::history_{table}, %s) {conflict}"
-            )
-            self._change(connection, text, (_encode_rows(rows),))
-
-    def _change(self, connection: Connection, statement: str, values: Sequence[object], sign: int = 1) -> int:
-        """Insert or delete rows, and count their bytes. Returns their number."""
-        counts = "SELECT count(*), coalesce(sum(bytes), 0)::bigint FROM changed"
-        row = connection.execute(f"WITH changed AS ({statement} RETURNING bytes) {counts}", values).fetchone()
-        count, size = msgspec.convert(row, tuple[int, int])
-        self._added += sign * size
-        return count
-
-    # Deleting ---------------------------------------------------------------------------------------------------------
-
-    def find_oldest(self) -> int | None:
-        """The time of the oldest row of all tables."""
-        tables = " UNION ALL ".join(f"(SELECT at FROM history_{table} ORDER BY at LIMIT 1)" for table in TIMED)  # noqa: S608
-        with self._database.autocommit() as connection:
-            row = connection.execute(f"SELECT min(at) FROM ({tables}) AS oldest").fetchone()  # noqa: S608
-        return msgspec.convert(row, tuple[int | None])[0]
-
-    def delete_rows(self, table: str, before_ns: int) -> int:
-        """Delete the oldest rows from before this time, at most SLICE_ROWS. Returns their number."""
-        oldest = f"SELECT id FROM history_{table} WHERE at < %s ORDER BY at LIMIT %s"  # noqa: S608 - our own names
-        with self._transaction() as connection:
-            text = f"DELETE FROM history_{table} WHERE id IN ({oldest})"  # noqa: S608 - our own names
-            return self._change(connection, text, (before_ns, SLICE_ROWS), -1)
-
-    def delete_partition(self, before_ns: int) -> None:
-        """Delete a removed partition of which all rows are older, but for those that recorded its removal. These cannot
-        be selected any more, and expire like others: to find them, whole tables would have to be read.
-        """
-        latest = "greatest(sampled_ns, last_event_ns, ended_ns)"
-        found = f"SELECT id FROM history_partitions WHERE instance = '' AND {latest} < %s LIMIT 1"  # noqa: S608
-        with self._database.autocommit() as connection:
-            row = connection.execute(found, (before_ns,)).fetchone()
-        if row is not None:
-            with self._transaction() as connection:
-                self._change(connection, "DELETE FROM history_partitions WHERE id = %s", row, -1)
 
     def release_space(self, bytes_max: int) -> None:
         pass  # the autovacuum of the database does
@@ -457,69 +252,3 @@ def _sum_bytes(connection: Connection, table: str) -> int:
         if found is None:
             return total
         total, last = total + size, found
-
-
-def _read_latest(connection: Connection, kind: Kind) -> Iterator[tuple[str, Usage]]:
-    """The latest usage of each queue, user or group, by full name of the partition."""
-    rows = connection.execute(
-        "SELECT DISTINCT ON (full_name, entry.name) full_name, entry.name, running, allocated, pending"  # noqa: S608
-        f" FROM history_partitions AS known JOIN history_{kind} AS entry ON entry.partition = known.id"
-        " AND at >= sampled_ns - %s ORDER BY full_name, entry.name, at DESC",
-        (LATEST_NS,),
-    ).fetchall()
-    found = msgspec.convert(rows, list[tuple[str, str, int, str, str]])
-    for full_name, name, running, allocated, pending in found:
-        yield full_name, Usage(name, running, decode_amounts(allocated), decode_amounts(pending))
-
-
-def _end_all_but(connection: Connection, partition: int, at_ns: int, keys: Iterable[str]) -> None:
-    """End all running allocations except those with these keys."""
-    connection.execute(
-        "UPDATE history_allocations AS entry SET ended = %s, how = %s WHERE partition = %s AND ended IS NULL"
-        " AND NOT EXISTS (SELECT FROM unnest(%s::text[]) AS running (key) WHERE running.key = entry.key)",
-        (at_ns, UNKNOWN, partition, _clean_all(keys)),
-    )
-
-
-def _split_turns(happened: Iterable[Happened]) -> list[tuple[dict[str, Began], dict[str, Ended]]]:
-    """The beginnings and ends of allocations by key, in turns, so that in a turn each key begins and ends at most once,
-    in this order. A key that is used again is in the next turn.
-    """
-    turns: list[tuple[dict[str, Began], dict[str, Ended]]] = []
-    ends: defaultdict[str, int] = defaultdict(int)
-    for one in happened:
-        if isinstance(one, Failing):
-            continue
-        key = clean_name(one.key)
-        turn = ends[key]
-        if turn == len(turns):
-            turns.append(({}, {}))
-        if isinstance(one, Began):
-            turns[turn][0].setdefault(key, one)
-        else:
-            turns[turn][1][key] = one
-            ends[key] = turn + 1
-    return turns
-
-
-def _clean_all(names: Iterable[str]) -> list[str]:
-    return [clean_name(name) for name in names]
-
-
-def _encode_rows(rows: Sequence[Row]) -> str:
-    """A JSON array of rows, of which PostgreSQL accepts every text."""
-    encoded = msgspec.json.encode([{name: _encode_value(name, value) for name, value in row.items()} for row in rows])
-    if b"\\u0000" in encoded:  # perhaps an escaped backslash
-        encoded = msgspec.json.encode(_remove_nul(msgspec.json.decode(encoded, type=list[dict[str, str | int | None]])))
-    return encoded.decode()
-
-
-def _encode_value(name: str, value: object) -> object:
-    return clean_name(value) if name in _KEYS and isinstance(value, str) else encode_column(value)
-
-
-def _remove_nul(rows: list[dict[str, str | int | None]]) -> list[dict[str, str | int | None]]:
-    return [
-        {name: value.replace(_NUL, "\ufffd") if isinstance(value, str) else value for name, value in row.items()}
-        for row in rows
-    ]

@@ -1,7 +1,7 @@
 """Reads the history: selects the rows that match a filter and that the viewer may see, page by page, as JSON or CSV.
 
 Each query runs in one of a few threads, and is aborted when it takes too long. Queries do not wait for the recorder,
-nor it for them. The SQL is the same for all stores (`store.py`).
+nor it for them. The SQL is the same for all stores (`tables.py`).
 """
 
 import asyncio
@@ -21,7 +21,8 @@ from yunishard.common.rest import records
 from yunishard.common.rest.records import PastPageView, PastRow
 from yunishard.common.rest.views import HistoryView, format_rfc3339
 from yunishard.webservice.history.recorder import HistoryRecorder
-from yunishard.webservice.history.store import Condition, HistoryRows, HistoryStore, Value
+from yunishard.webservice.history.store import HistoryStore
+from yunishard.webservice.history.tables import NUL, REPLACEMENT, Condition, HistoryTables, Value
 from yunishard.webservice.views import RequestError
 
 SECONDS_MAX: Final = 5.0
@@ -183,14 +184,14 @@ def read_page(
     return PastPageView(rows=rows, next=base64.urlsafe_b64encode(f"{at}.{number}".encode()).decode().rstrip("="))
 
 
-def page_query(reading: HistoryRows, name: ListName, wanted: HistoryFilter, *, after: str) -> tuple[str, list[Value]]:
+def page_query(reading: HistoryTables, name: ListName, wanted: HistoryFilter, *, after: str) -> tuple[str, list[Value]]:
     """The SQL query, with the values of its question marks but the last, which is the number of rows.
 
     Raises:
         RequestError: there is no such cursor or partition.
     """
     one = LISTS[name]
-    conditions: list[Condition] = [*_filter_rows(one, wanted)]
+    conditions: list[Condition] = [*_filter_rows(reading, one, wanted)]
     beyond, direction = ("<", "DESC") if wanted.newest_first else (">", "ASC")
     if after:
         at, number = _parse_cursor(after)
@@ -200,8 +201,8 @@ def page_query(reading: HistoryRows, name: ListName, wanted: HistoryFilter, *, a
     text, values = _join_conditions([*conditions, *_filter_partitions(reading, wanted)])
     columns = ", ".join(one.columns.values())
     sql = (
-        f"SELECT at, entry.id, {columns} FROM {reading.table(name)} AS entry {reading.join}"  # noqa: S608 - our own names
-        f" {reading.table('partitions')} AS known ON known.id = entry.partition WHERE {text}"
+        f"SELECT at, entry.id, {columns} FROM history_{name} AS entry {reading.join}"  # noqa: S608 - our own names
+        f" history_partitions AS known ON known.id = entry.partition WHERE {text}"
         f" ORDER BY at {direction}, entry.id {direction} LIMIT ?"
     )
     return sql, values
@@ -216,7 +217,7 @@ def read_minutes(history: HistoryStore, wanted: HistoryFilter, what: str) -> lis
     with open_history(history) as reading:
         text, values = _join_conditions([*_filter_partitions(reading, wanted)])
         sql = (
-            f"SELECT at, CAST(sum({what}) AS bigint) FROM {reading.table('totals')} AS entry"  # noqa: S608 - our names
+            f"SELECT at, CAST(sum({what}) AS bigint) FROM history_totals AS entry"  # noqa: S608 - our names
             f" WHERE {text} GROUP BY at ORDER BY at DESC LIMIT ?"
         )
         found = reading.execute(sql, (*values, MINUTES_MAX))
@@ -228,10 +229,11 @@ def read_minutes(history: HistoryStore, wanted: HistoryFilter, what: str) -> lis
 
 def _join_conditions(conditions: Sequence[Condition]) -> tuple[str, list[Value]]:
     text = " AND ".join(f"({one})" for one, _ in conditions) or "TRUE"
-    return text, [value for _, values in conditions for value in values]
+    values = [value for _, values in conditions for value in values]
+    return text, [value.replace(NUL, REPLACEMENT) if isinstance(value, str) else value for value in values]
 
 
-def _filter_rows(one: PastList, wanted: HistoryFilter) -> Iterator[Condition]:
+def _filter_rows(reading: HistoryTables, one: PastList, wanted: HistoryFilter) -> Iterator[Condition]:
     if wanted.since_ns is not None:
         yield "at >= ?", [wanted.since_ns]
     if wanted.until_ns is not None:
@@ -242,7 +244,8 @@ def _filter_rows(one: PastList, wanted: HistoryFilter) -> Iterator[Condition]:
         yield below, [wanted.queue, wanted.queue + ".", wanted.queue + "/"]
     elif wanted.queue:
         yield f"{one.filters['queue']} = ?", [wanted.queue]
-    for word, value in (("user", wanted.user), ("group", wanted.group), ("application", wanted.application)):
+    application = reading.clean_name(wanted.application)
+    for word, value in (("user", wanted.user), ("group", wanted.group), ("application", application)):
         if value:
             yield f"{one.filters[word]} = ?", [value]
     if wanted.state in ("running", "ended"):
@@ -251,11 +254,11 @@ def _filter_rows(one: PastList, wanted: HistoryFilter) -> Iterator[Condition]:
         yield "lower(state) = ?", [wanted.state]
 
 
-def _filter_partitions(reading: HistoryRows, wanted: HistoryFilter) -> Iterator[Condition]:
+def _filter_partitions(reading: HistoryTables, wanted: HistoryFilter) -> Iterator[Condition]:
     """Select partitions by name and RM, including removed ones."""
     if wanted.partition:
         name = wanted.partition
-        known = reading.execute(f"SELECT id, full_name, name, rm FROM {reading.table('partitions')}")  # noqa: S608
+        known = reading.execute("SELECT id, full_name, name, rm FROM history_partitions")
         chosen = [str(number) for number, full, _, _ in known if name == full] or [
             str(number) for number, _, plain, rm in known if name in (plain, f"[{rm}]{plain}")
         ]
@@ -263,15 +266,15 @@ def _filter_partitions(reading: HistoryRows, wanted: HistoryFilter) -> Iterator[
             raise RequestError(404, "Partition not found")
         yield f"entry.partition IN ({', '.join(chosen)})", []
     if wanted.rm:
-        yield f"entry.partition IN (SELECT id FROM {reading.table('partitions')} WHERE rm = ?)", [wanted.rm]  # noqa: S608
+        yield "entry.partition IN (SELECT id FROM history_partitions WHERE rm = ?)", [wanted.rm]
 
 
 def _restrict_to_viewer(
-    reading: HistoryRows, name: ListName, viewer: Actor, all_rights: Mapping[str, QueueRights]
+    reading: HistoryTables, name: ListName, viewer: Actor, all_rights: Mapping[str, QueueRights]
 ) -> Iterator[Condition]:
     """Select the rows that the viewer may see."""
     filters = LISTS[name].filters
-    known = reading.execute(f"SELECT full_name, id FROM {reading.table('partitions')}")  # noqa: S608 - our own names
+    known = reading.execute("SELECT full_name, id FROM history_partitions")
     ids = dict(msgspec.convert(known, list[tuple[str, int]]))
     rights = {ids[partition]: right for partition, right in all_rights.items() if partition in ids}
     yield f"entry.partition IN ({', '.join(map(str, rights))})" if rights else "FALSE", []
@@ -312,7 +315,7 @@ def _parse_cursor(text: str) -> tuple[int, int]:
 
 
 @contextmanager
-def open_history(history: HistoryStore) -> Iterator[HistoryRows]:
+def open_history(history: HistoryStore) -> Iterator[HistoryTables]:
     """The history, for reading, and not for longer than SECONDS_MAX.
 
     Raises:

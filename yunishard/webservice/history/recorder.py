@@ -21,7 +21,8 @@ from yunishard.common.messages.query_messages import Query
 from yunishard.common.process.health import WriteTimes
 from yunishard.webservice.broker_client import BrokerClient, decode_answer
 from yunishard.webservice.history.collector import IDLE_ROUNDS, ROUND_S, Collector, RowBatch
-from yunishard.webservice.history.store import HistoryDamaged, HistoryStore, HistoryTaken, HistoryWriter, delete_expired
+from yunishard.webservice.history.store import HistoryDamaged, HistoryStore, HistoryTaken, delete_expired
+from yunishard.webservice.history.writer import HistoryWriter
 from yunishard.webservice.views import RequestError
 
 RETRY_S: Final = 5.0
