@@ -3,26 +3,24 @@
 Each write is a transaction that locks the broker's row in `leases`, checks its epoch there, and counts itself. If the
 connection breaks before the answer, the count shows the outcome; the write is not over before that is known.
 
-Not here: the messages to the record, and what the methods promise (`store.py`).
+Not here: the messages to the record, and the statements (`store.py`).
 """
 
 import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 import msgspec
 
-from yunishard.broker.config_versions import VersionHistory
 from yunishard.broker.host_lease import delete_host
 from yunishard.broker.hosts import HostRow
-from yunishard.broker.registry import RmRecord
-from yunishard.broker.store import COLUMNS, Store, build_histories, build_records, build_version, compute_digest
-from yunishard.common.messages.control_messages import ConfigVersion, HostChange, ManagerRecord
-from yunishard.common.messages.kinds import INT64_MAX
+from yunishard.broker.store import Execute, Store
+from yunishard.common.messages.control_messages import HostChange
 from yunishard.common.names import BROKER
-from yunishard.common.postgres.connection import Connection, Database, OutcomeUnknown, delete_journal
+from yunishard.common.postgres.connection import Connection, Database, OutcomeUnknown, delete_journal, execute
 from yunishard.common.postgres.leases import read_lease
 from yunishard.common.process.repeated_failure import RepeatedFailure
 
@@ -30,8 +28,6 @@ SETTLE_INTERVAL_S: Final = 0.5
 """Pause between two attempts to find out the outcome of a write."""
 
 _LEASE: Final = BROKER
-
-_COLUMNS: Final = ", ".join(COLUMNS)
 
 _log = logging.getLogger("core.config")
 
@@ -69,8 +65,18 @@ class PostgresStore(Store):
     # Writing ---------------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _transaction(self) -> Iterator[Connection]:
-        """All statements within take effect, or none. Raises OSError then, or if a later broker has written."""
+    def _reading(self) -> Iterator[Execute]:
+        with self._database.autocommit() as connection:
+            yield partial(execute, connection)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Execute]:
+        with self._write() as connection:
+            yield partial(execute, connection)
+
+    @contextmanager
+    def _write(self) -> Iterator[Connection]:
+        """A transaction; raises OSError if it does not take effect, or if a later broker has written."""
         self._writes += 1
         try:
             with self._database.transaction() as connection:
@@ -115,35 +121,11 @@ class PostgresStore(Store):
             return writes if epoch == self.incarnation else 0
 
     def probe(self) -> None:
-        with self._transaction():
+        with self._write():
             pass
 
-    def write(self, rm: str, record: ManagerRecord) -> None:
-        with self._transaction() as connection:
-            if record.facts:
-                connection.execute(
-                    "INSERT INTO managers VALUES (%s, %s) ON CONFLICT (rm) DO UPDATE SET facts = excluded.facts",
-                    (rm, record.facts.decode()),
-                )
-            else:
-                connection.execute("DELETE FROM managers WHERE rm = %s", (rm,))
-            if record.version is not None:
-                _write_version(connection, rm, record.version)
-
-    def remove_versions(self, rm: str, up_to: int) -> None:
-        with self._transaction() as connection:
-            _remove(connection, "rm = %s AND number <= %s", rm, up_to)
-
-    def rebase(self, rm: str, base: str) -> None:
-        with self._transaction() as connection:
-            connection.execute(
-                "UPDATE versions SET base = %s WHERE rm = %s"
-                " AND number = (SELECT max(number) FROM versions WHERE rm = %s)",
-                (base, rm, rm),
-            )
-
     def change_host(self, host: str, change: HostChange) -> None:
-        with self._transaction() as connection:
+        with self._write() as connection:
             if change == "remove":
                 delete_host(connection, host)
                 return
@@ -152,7 +134,7 @@ class PostgresStore(Store):
                 raise OSError(f"the store has no host {host}")
 
     def remove_journal(self, partition: str, epoch: int) -> None:
-        with self._transaction() as connection:
+        with self._write() as connection:
             held = "SELECT 1 FROM journals WHERE partition = %s AND epoch <= %s FOR UPDATE"
             if connection.execute(held, (partition, epoch)).fetchone():
                 delete_journal(connection, partition)
@@ -168,59 +150,11 @@ class PostgresStore(Store):
         names = ("name", "address", "cores", "memory_bytes", "release", "is_draining", "age_s")
         return [msgspec.convert(dict(zip(names, row, strict=True)), HostRow) for row in rows]
 
-    def read_records(self) -> list[RmRecord]:
-        with self._database.autocommit() as connection:
-            rows = connection.execute("SELECT rm, facts FROM managers").fetchall()
-        return build_records((rm, facts.encode()) for rm, facts in msgspec.convert(rows, list[tuple[str, str]]))
-
-    def read_histories(self) -> dict[str, VersionHistory]:
-        with self._database.autocommit() as connection:
-            query = f"SELECT rm, {_COLUMNS} FROM versions ORDER BY rm, number"  # noqa: S608
-            return build_histories(connection.execute(query).fetchall())
-
     def count_rms(self) -> int:
         """The RMs that have a record, and those that have versions, readable or not."""
         query = "SELECT (SELECT count(*) FROM managers) + (SELECT count(DISTINCT rm) FROM versions)"
         with self._database.autocommit() as connection:
             return msgspec.convert(connection.execute(query).fetchone(), tuple[int])[0]
 
-    def read_version(self, rm: str, number: int) -> ConfigVersion | None:
-        with self._database.autocommit() as connection:
-            row = connection.execute(
-                f"SELECT digest, config, {_COLUMNS} FROM versions LEFT JOIN texts USING (digest)"  # noqa: S608
-                " WHERE rm = %s AND number = %s",
-                (rm, min(number, INT64_MAX)),
-            ).fetchone()
-        if row is None:
-            return None
-        digest, config, *fields = row
-        return build_version(rm, *msgspec.convert((digest, config), tuple[str, bytes | None]), *fields)
-
     def close(self) -> None:
         self._database.close()
-
-
-def _write_version(connection: Connection, rm: str, version: ConfigVersion) -> None:
-    """Write a version in place of those from its number on."""
-    config = version.config.encode()
-    digest = compute_digest(config)
-    _remove(connection, "rm = %s AND (number >= %s OR number < 1)", rm, version.number)
-    connection.execute(
-        "INSERT INTO texts VALUES (%s, %s) ON CONFLICT (digest) DO UPDATE SET config = excluded.config"
-        " WHERE texts.config <> excluded.config",  # damaged
-        (digest, config),
-    )
-    values = [rm, *(getattr(version, name) for name in COLUMNS), digest]
-    places = ", ".join(["%s"] * len(values))
-    connection.execute(f"INSERT INTO versions (rm, {_COLUMNS}, digest) VALUES ({places})", values)  # noqa: S608
-
-
-def _remove(connection: Connection, condition: str, rm: str, number: int) -> None:
-    """Remove versions, and the texts that no other version has."""
-    query = f"DELETE FROM versions WHERE {condition} RETURNING digest"  # noqa: S608
-    digests = [digest for (digest,) in connection.execute(query, (rm, number)).fetchall()]
-    connection.execute(
-        "DELETE FROM texts WHERE digest = ANY(%s)"
-        " AND NOT EXISTS (SELECT 1 FROM versions WHERE versions.digest = texts.digest)",
-        (digests,),
-    )

@@ -65,7 +65,7 @@ def restore_session(record: RmRecord, checksum: str) -> RmSession:
     return replace(session, checksum=checksum, leases={}, hosts={})
 
 
-def decode_record(data: bytes) -> RmRecord:
+def decode_record(data: bytes | str) -> RmRecord:
     """Raises msgspec.MsgspecError for anything that is not a record."""
     try:
         return msgspec.json.decode(data, type=RmRecord)

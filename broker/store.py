@@ -1,4 +1,4 @@
-"""The broker's durable record: the protocol `Store`, and the endpoint through which the machine writes it.
+"""The broker's durable record: a `Store` with the statements of all kinds, and the endpoint that executes them.
 
     machine --ManagerRecord--> RecordEndpoint --in its thread--> Store.write --durable, or failed--> Recorded
 
@@ -8,9 +8,11 @@ out. So the loop never waits for a disk. Not here: what a record contains and wh
 
 import hashlib
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 import msgspec
 
@@ -53,6 +55,8 @@ MESSAGE_BYTES: Final = 1 << 10
 COLUMNS: Final = VersionEntry.__struct_fields__
 """Columns of the table of versions, without the RM in front and the key of the text behind."""
 
+_COLUMNS: Final = ", ".join(COLUMNS)
+
 NUMBER_MAX: Final = 2**62
 """Largest number in a record: numbers that follow fit into 64 bits, too. A record with a larger one is not used."""
 
@@ -66,19 +70,36 @@ _T = TypeVar("_T")
 _log = logging.getLogger("core.config")
 
 
-class TextLost(OSError):
-    """The text of a version is missing or damaged. Another attempt does not help."""
+Execute = Callable[[str, Sequence[object]], list[tuple[object, ...]]]
+"""Executes a statement, in which question marks stand for values; the rows that it returns."""
 
 
-class Store(Protocol):
+class RecordDamaged(OSError):
+    """A part of the record is missing or damaged, such as the text of a version. Another attempt does not help."""
+
+
+class Store(ABC):
     """The record of RMs and configurations, open for one broker. Its methods block; one thread at a time calls them.
 
     A method that writes returns once all of it is durable. If it raises OSError, with the reason in one line, it has
     changed nothing.
     """
 
+    facts_column: ClassVar[str] = "facts"
+    """The facts of an RM, of which a part that is no UTF-8 does not become valid."""
+
     incarnation: int = 0
     """The number of this start of the broker; 0 before it."""
+
+    @abstractmethod
+    def _reading(self) -> AbstractContextManager[Execute]:
+        """Execute statements that change nothing. Raises RecordDamaged or OSError."""
+
+    @abstractmethod
+    def _transaction(self) -> AbstractContextManager[Execute]:
+        """Execute statements that take effect together, or not at all. Raises OSError then, or if a later broker has
+        written.
+        """
 
     def begin(self, unix_s: int) -> tuple[int, str]:
         """Start a new incarnation of the broker at this time: its number, and why it could not be written (empty if it
@@ -98,47 +119,104 @@ class Store(Protocol):
             return self.incarnation, str(error)
         return self.incarnation, ""
 
-    def read_incarnation(self) -> int:
-        """The latest incarnation that was written; 0 if there is none."""
-
     def read_records(self) -> list[RmRecord]:
         """The records in the order of registration. An RM whose record cannot be read has to register again."""
+        with self._reading() as execute:
+            rows = execute(f"SELECT rm, {self.facts_column} FROM managers", ())  # noqa: S608 - our own name
+        return build_records(rows)
 
     def read_histories(self) -> dict[str, VersionHistory]:
         """All configuration versions by RM id. Reads no text."""
+        with self._reading() as execute:
+            return build_histories(execute(f"SELECT rm, {_COLUMNS} FROM versions ORDER BY rm, number", ()))  # noqa: S608
 
     def read_version(self, rm: str, number: int) -> ConfigVersion | None:
-        """A version with its text. Raises TextLost if the text is not the one that was written."""
+        """A version with its text. Raises RecordDamaged if the text is not the one that was written."""
+        query = f"SELECT digest, config, {_COLUMNS} FROM versions LEFT JOIN texts USING (digest)"  # noqa: S608
+        with self._reading() as execute:
+            rows = execute(f"{query} WHERE rm = ? AND number = ?", (rm, min(number, INT64_MAX)))
+        if not rows:
+            return None
+        digest, config, *fields = rows[0]
+        return build_version(rm, *msgspec.convert((digest, config), tuple[str, bytes | None]), *fields)
 
     def write(self, rm: str, record: ManagerRecord) -> None:
         """Write or delete the record of an RM. With a version, delete the RM's later ones, which a removal that failed
         has left. Each text is there once, however many versions have it.
         """
+        with self._transaction() as execute:
+            if record.facts:
+                insert = "INSERT INTO managers VALUES (?, ?) ON CONFLICT (rm) DO UPDATE SET facts = excluded.facts"
+                execute(insert, (rm, record.facts.decode()))
+            else:
+                execute("DELETE FROM managers WHERE rm = ?", (rm,))
+            if record.version is not None:
+                _write_version(execute, rm, record.version)
 
     def remove_versions(self, rm: str, up_to: int) -> None:
         """Remove the versions of an RM up to this number, and the texts that no other version has."""
+        with self._transaction() as execute:
+            _remove_versions(execute, "rm = ? AND number <= ?", rm, up_to)
 
     def rebase(self, rm: str, base: str) -> None:
         """Set the base of the RM's latest version."""
+        latest = "SELECT max(number) FROM versions WHERE rm = ?"
+        with self._transaction() as execute:
+            execute(f"UPDATE versions SET base = ? WHERE rm = ? AND number = ({latest})", (base, rm, rm))  # noqa: S608
 
+    @abstractmethod
+    def read_incarnation(self) -> int:
+        """The latest incarnation that was written; 0 if there is none."""
+
+    @abstractmethod
+    def probe(self) -> None:
+        """Write the incarnation again, to test whether writing works."""
+
+    @abstractmethod
     def read_hosts(self) -> list[HostRow]:
         """All hosts that were not removed; none if the store is of one host."""
 
+    @abstractmethod
     def change_host(self, host: str, change: HostChange) -> None:
         """Record that a host is draining or not, or remove it."""
 
+    @abstractmethod
     def remove_journal(self, partition: str, epoch: int) -> None:
         """Remove the journal of a partition that has ended, unless a worker of a later epoch has opened it."""
 
-    def probe(self) -> None:
-        """Write the incarnation again, to test whether writing works."""
+    @abstractmethod
+    def close(self) -> None:
+        """Release the record."""
 
     def has_own_files(self) -> bool:
         """Whether the files of the record are still those that are open, neither deleted nor replaced."""
         return True
 
-    def close(self) -> None:
-        """Release the record."""
+
+def _write_version(execute: Execute, rm: str, version: ConfigVersion) -> None:
+    """Write a version in place of those from its number on."""
+    config = version.config.encode()
+    digest = compute_digest(config)
+    _remove_versions(execute, "rm = ? AND (number >= ? OR number < 1)", rm, version.number)
+    execute(
+        "INSERT INTO texts VALUES (?, ?) ON CONFLICT (digest) DO UPDATE SET config = excluded.config"
+        " WHERE texts.config <> excluded.config",  # damaged
+        (digest, config),
+    )
+    values = (rm, *(getattr(version, name) for name in COLUMNS), digest)
+    marks = ", ".join("?" * len(values))
+    execute(f"INSERT INTO versions (rm, {_COLUMNS}, digest) VALUES ({marks})", values)  # noqa: S608 - our own names
+
+
+def _remove_versions(execute: Execute, condition: str, rm: str, number: int) -> None:
+    """Remove versions, and the texts that no other version has."""
+    removed = execute(f"DELETE FROM versions WHERE {condition} RETURNING digest", (rm, number))  # noqa: S608
+    for digest in dict.fromkeys(removed):
+        execute(
+            "DELETE FROM texts WHERE digest = ?"
+            " AND NOT EXISTS (SELECT 1 FROM versions WHERE versions.digest = texts.digest)",
+            digest,
+        )
 
 
 def compute_digest(config: bytes) -> str:
@@ -178,12 +256,12 @@ def _check_entry(entry: VersionEntry) -> VersionEntry:
     return entry
 
 
-def build_records(rows: Iterable[tuple[str, bytes]]) -> list[RmRecord]:
+def build_records(rows: Iterable[Sequence[object]]) -> list[RmRecord]:
     """The records in rows of the RM and its facts, in the order of registration, without those that cannot be read."""
     found: list[RmRecord] = []
     for rm, facts in rows:
         try:
-            found.append(_check_record(rm, decode_record(facts)))
+            found.append(_check_record(str(rm), decode_record(facts if isinstance(facts, bytes) else str(facts))))
         except msgspec.MsgspecError as error:
             _log.warning("the record of RM %s cannot be read, so the RM has to register again: %s", rm, error)
     return sorted(found, key=lambda one: one.order)
@@ -208,16 +286,18 @@ def _check_record(rm: str, record: RmRecord) -> RmRecord:
 
 
 def build_version(rm: str, digest: str, config: bytes | None, *values: object) -> ConfigVersion:
-    """The version in a row of the key of its text, the text, and COLUMNS. Raises TextLost if that is not the text with
-    this key.
+    """The version in a row of the key of its text, the text, and COLUMNS. Raises RecordDamaged if that is not the text
+    with this key.
     """
     entry = build_entry(values)
     if config is None or compute_digest(config) != digest:
-        raise TextLost(f"the text of version {entry.number} of RM {rm} is {'missing' if config is None else 'damaged'}")
+        raise RecordDamaged(
+            f"the text of version {entry.number} of RM {rm} is {'missing' if config is None else 'damaged'}"
+        )
     try:
         return ConfigVersion(**msgspec.structs.asdict(entry), config=config.decode())
     except UnicodeDecodeError:
-        raise TextLost(f"the text of version {entry.number} of RM {rm} is not valid UTF-8") from None
+        raise RecordDamaged(f"the text of version {entry.number} of RM {rm} is not valid UTF-8") from None
 
 
 class RecordEndpoint(ThreadEndpoint):
@@ -299,10 +379,10 @@ def _read_text(store: Store, rm: str, number: int, problem: str) -> VersionRead:
             raise OSError(problem)
         version = store.read_version(rm, number)
         if version is None:
-            raise TextLost(f"the record has no version {number} of RM {rm}")
+            raise RecordDamaged(f"the record has no version {number} of RM {rm}")
         return VersionRead(version=number, text=version.config)
     except OSError as error:
-        return VersionRead(version=number, problem=str(error), may_retry=not isinstance(error, TextLost))
+        return VersionRead(version=number, problem=str(error), may_retry=not isinstance(error, RecordDamaged))
 
 
 def _attempt(work: Callable[[], _T], problem: str) -> tuple[_T | None, str]:

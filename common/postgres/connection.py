@@ -13,7 +13,7 @@ Not here: the tables (`store_formats/`), and what is in them (`broker/postgres_s
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from select import POLLIN, poll
@@ -212,6 +212,12 @@ class Database:
     def _note(self, notice: psycopg.errors.Diagnostic) -> None:
         # Not by its text, which depends on the language of the server.
         self._is_doubtful |= (notice.source_function or "").startswith("SyncRep")
+
+
+def execute(connection: Connection, statement: str, values: Sequence[object] = ()) -> list[tuple[object, ...]]:
+    """Execute a statement that SQLite understands, too: question marks stand for values. The rows that it returns."""
+    done = connection.execute(statement.replace("?", "%s"), values)
+    return done.fetchall() if done.description is not None else []
 
 
 def _put_first(conninfo: str, server: str) -> str:

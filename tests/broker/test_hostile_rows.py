@@ -15,7 +15,7 @@ from tests.machines import RM
 from yunishard.broker.config_versions import ConfigVersions
 from yunishard.broker.routing import BrokerMachine
 from yunishard.broker.state import BrokerState
-from yunishard.broker.store import INCARNATION_MAX, TextLost
+from yunishard.broker.store import INCARNATION_MAX, RecordDamaged
 from yunishard.common.messages.kinds import INT64_MAX
 from yunishard.common.names import BROKER
 from yunishard.common.postgres.leases import EPOCH_MAX, HeldLease, acquire_lease
@@ -139,7 +139,7 @@ def test_a_text_that_is_no_utf8_is_lost_and_nothing_else(backend: Backend) -> No
     with pytest.MonkeyPatch.context() as patch, closing(backend.open()) as store:
         patch.setattr("yunishard.broker.store.compute_digest", lambda config: digest)
         run(backend, f"UPDATE versions SET digest = '{digest}' WHERE rm = '{RM}'")
-        with pytest.raises(TextLost, match="the text of version 2 of RM rm-1 is not valid UTF-8"):
+        with pytest.raises(RecordDamaged, match="the text of version 2 of RM rm-1 is not valid UTF-8"):
             store.read_version(RM, 2)
     assert sorted(restore(backend)) == [RM, OTHER]
 

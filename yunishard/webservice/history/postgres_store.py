@@ -20,7 +20,7 @@ import msgspec
 from psycopg.errors import QueryCanceled
 
 from yunishard.common.lease_watch import LeaseWatch
-from yunishard.common.postgres.connection import LONG_ANSWER_MAX_S, Connection, Database
+from yunishard.common.postgres.connection import LONG_ANSWER_MAX_S, Connection, Database, execute
 from yunishard.common.postgres.leases import HeldLease, acquire_lease, read_lease, release_lease, renew_lease
 from yunishard.webservice.history.store import HistoryDamaged, HistoryTaken
 from yunishard.webservice.history.tables import TIMED, Condition, HistoryTables, Value
@@ -139,8 +139,7 @@ class PostgresTables(HistoryTables):
         return text, [[number for number, _ in pairs], [one for _, one in pairs]]
 
     def execute(self, sql: str, values: Sequence[Value] = ()) -> list[tuple[object, ...]]:
-        done = self._connection.execute(sql.replace("?", "%s"), values)
-        return done.fetchall() if done.description is not None else []
+        return execute(self._connection, sql, values)
 
     def change(self, sql: str, values: Sequence[Value], sign: int = 1) -> int:
         counts = "SELECT count(*), coalesce(sum(bytes), 0)::bigint FROM changed"
