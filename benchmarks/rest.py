@@ -21,7 +21,7 @@ from benchmarks.shapes import batches
 from benchmarks.systems import SPAWN, Line, in_background, system
 from benchmarks.tenants import costs
 from yunishard.common.messages.rm_messages import AllocationResponse
-from yunishard.common.rest.table_definitions import ROWS_MAX, TABLES
+from yunishard.common.rest.catalogue import ROWS_MAX, TABLES
 from yunishard.sdk.client import ResourceManager
 from yunishard.sdk.items import application, ask, node, release
 

@@ -38,7 +38,7 @@ from yunishard.common.messages.wire import (
     decode_body,
     encode_body,
 )
-from yunishard.common.rest.table_definitions import TABLE_NAMES, TableName
+from yunishard.common.rest.catalogue import TABLE_NAMES, TableName
 from yunishard.common.rest.views import View, encode_view
 from yunishard.common.text_formats import UnsignedError
 from yunishard.partition_worker import event_ring_buffer, explanations, placement_views, redaction, tables, views

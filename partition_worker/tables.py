@@ -2,21 +2,22 @@
 sorted and cut.
 
 Commands and the dashboard show a few hundred of many thousands of objects, so the worker selects: it looks at each
-object once, sorts by one column, and makes only the rows of the answer. `common/rest/table_definitions.py` has the
-columns and filters; `redaction.py` decides what a viewer may see. Rows are filtered and sorted by what the viewer sees,
-so the order reveals nothing else.
+object once, sorts by one column, and makes only the rows of the answer. `common/rest/catalogue.py` has the filters and
+the columns, most of them with the attribute that has the value; `redaction.py` decides what a viewer may see. Rows are
+filtered and sorted by what the viewer sees, so the order reveals nothing else.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import nlargest, nsmallest
 from itertools import chain
+from operator import attrgetter
 from typing import Final, NamedTuple, TypeVar
 
 from yunishard.common.messages.kinds import Resources
 from yunishard.common.messages.reasons import Reason
 from yunishard.common.resources import NOTHING
-from yunishard.common.rest.table_definitions import LIVE_STATES, ROWS_MAX, TABLES, SortOrder, TableName, parse_sort
+from yunishard.common.rest.catalogue import LIVE_STATES, ROWS_MAX, TABLES, Kind, SortOrder, TableName, parse_sort
 from yunishard.common.rest.views import Cell, TableView
 from yunishard.partition_worker.engine.administration import NotDone
 from yunishard.partition_worker.engine.allocation import Allocation, AskGroup, Standing
@@ -71,13 +72,19 @@ Getter = Callable[[_T], Cell]
 """The value of a column: an amount is as the engine has it, and null is what is missing or hidden."""
 
 
-def _answer(
-    name: TableName, request: TableRequest, found: list[_T], getters: Mapping[str, Getter[_T]], *, extra: str = ""
-) -> TableView:
-    """The rows of an answer, of all that were found in their default order. `extra` is a column with amounts whose
-    types may be others than those of the partition.
+def _bind(name: TableName, *later: str, **computed: Getter[_T]) -> Mapping[str, Getter[_T]]:
+    """Return how the columns of a table are read: by their attributes, or computed. The columns named as `later` depend
+    on the request, so the builder of the table adds them.
     """
-    args, definition = request.args, TABLES[name]
+    getters: dict[str, Getter[_T]] = {one.name: attrgetter(one.source) for one in TABLES[name].columns if one.source}
+    names = [*getters, *computed, *later]
+    assert sorted(names) == sorted(one.name for one in TABLES[name].columns), f"{name}: not each column has one value"
+    return {**getters, **computed}
+
+
+def _answer(name: TableName, request: TableRequest, found: list[_T], getters: Mapping[str, Getter[_T]]) -> TableView:
+    """The rows of an answer, of all that were found in their default order."""
+    args, columns = request.args, TABLES[name].columns
     offset = int(args.get("offset", "0"))
     end = offset + min(int(args.get("limit", ROWS_MAX)), ROWS_MAX)
     try:
@@ -88,21 +95,19 @@ def _answer(
     if order is None:
         chosen = found[offset:end]
     else:
-        if order.column in ("reason", "message"):
+        if order.column.name in ("reason", "message"):
             _check_number(len(found), "application, queue or user", REASONS_MAX)
-        key = _make_key(getters[order.column], order, scales, is_amount=order.column in definition.amounts)
+        key = _make_key(getters[order.column.name], order, scales)
         chosen = _sort(found, key, end, is_descending=order.is_descending)[offset:]
-    values = [list(map(getters[column], chosen)) for column in definition.columns]  # by column
-    for place, column in enumerate(definition.columns):
-        if column in definition.amounts:
-            values[place] = [drop_zeros_saturated(one) if isinstance(one, dict) else one for one in values[place]]
+    values = [list(map(getters[column.name], chosen)) for column in columns]  # by column
     kinds = dict.fromkeys(scales)
-    if extra:
-        for amounts in values[definition.columns.index(extra)]:
-            if isinstance(amounts, dict):
-                kinds.update(dict.fromkeys(amounts))
+    for place, column in enumerate(columns):
+        if column.has_amounts:
+            values[place] = [drop_zeros_saturated(one) if isinstance(one, dict) else one for one in values[place]]
+        if column.kind is Kind.LIMITS:  # they may name types that the partition does not have
+            kinds.update((kind, None) for one in values[place] if isinstance(one, dict) for kind in one)
     rows = list(map(list, zip(*values, strict=True)))
-    return TableView(columns=list(definition.columns), rows=rows, total=len(found), resources=sorted(kinds))
+    return TableView(columns=[one.name for one in columns], rows=rows, total=len(found), resources=sorted(kinds))
 
 
 def _find_scales(partition: Partition) -> Resources:
@@ -123,11 +128,11 @@ def _find_scales(partition: Partition) -> Resources:
 SortValue = str | float | int | bool | None
 
 
-def _make_key(getter: Getter[_T], order: SortOrder, scales: Resources, *, is_amount: bool) -> Callable[[_T], SortValue]:
+def _make_key(getter: Getter[_T], order: SortOrder, scales: Resources) -> Callable[[_T], SortValue]:
     """The value that a row is sorted by; null sorts last in both directions."""
-    if order.column == "queue":
+    if order.column.link == "queue":
         return lambda one: _make_path_key(str(getter(one)))
-    if not is_amount:
+    if not order.column.has_amounts:
         return getter  # type: ignore[return-value]  # other columns have single values
     if order.resource:
         kind = order.resource
@@ -215,22 +220,16 @@ def _require_queue(request: TableRequest, found: list[_T]) -> list[_T]:
 
 _STATES: Final[Mapping[AppState, str]] = {state: state.lower() for state in AppState}
 
-_APPLICATION: Final[Mapping[str, Getter[Application]]] = {
-    "application": lambda one: one.application_id,
-    "state": lambda one: _STATES[one.state],
-    "queue": lambda one: one.queue.path,
-    "user": lambda one: one.user.name,
-    "groups": lambda one: list(one.user.groups),
-    "pending": lambda one: one.pending,
-    "asks": lambda one: len(one.requests),
-    "used": lambda one: one.charged,
-    "allocations": lambda one: len(one.allocations),
-    "submitted": lambda one: one.submitted_ns,
-    "started": lambda one: one.started_ns,
-    "finished": lambda one: one.finished_ns,
-    "priority": lambda one: None if one.asks.priority is None else one.priority,
-    "message": lambda one: "",
-}
+_APPLICATION: Final[Mapping[str, Getter[Application]]] = _bind(
+    "applications",
+    "reason",
+    state=lambda one: _STATES[one.state],
+    groups=lambda one: list(one.user.groups),
+    asks=lambda one: len(one.requests),
+    allocations=lambda one: len(one.allocations),
+    priority=lambda one: None if one.asks.priority is None else one.priority,
+    message=lambda _: "",
+)
 
 _REJECTION: Final[Mapping[str, Getter[RejectionRecord]]] = {
     "application": lambda one: one.application_id,
@@ -303,9 +302,11 @@ def _find_live(request: TableRequest) -> list[Application]:
 
 def _filter_applications(request: TableRequest, those: Iterable[Application]) -> list[Application]:
     """The visible ones that match the filters, but for state and node."""
-    visible, user = request.visible, request.args.get("user", "")
+    visible, user, name = request.visible, request.args.get("user", ""), request.args.get("application", "")
     in_queue, has_text = _make_queue_filter(request), _make_text_filter(request)
     found = [one for one in those if one.user.name == user] if user else list(those)
+    if name:
+        found = [one for one in found if one.application_id == name]
     if in_queue is not None:
         found = [one for one in found if in_queue(one.queue.path)]
     if has_text is not None:
@@ -315,13 +316,14 @@ def _filter_applications(request: TableRequest, those: Iterable[Application]) ->
 
 def _find_rejections(request: TableRequest) -> Iterator[RejectionRecord]:
     """The visible rejections that match the filters. They have no node."""
-    visible, user = request.visible, request.args.get("user", "")
+    visible, user, name = request.visible, request.args.get("user", ""), request.args.get("application", "")
     in_queue, has_text = _make_queue_filter(request), _make_text_filter(request)
     if request.args.get("node"):
         return
     for one in request.partition.rejections.values():
         if (
             (not user or one.user == user)
+            and (not name or one.application_id == name)
             and (in_queue is None or in_queue(one.queue_name.lower()))
             and (has_text is None or has_text(one.application_id))
             and visible.shows_of(one.user, one.queue_name)
@@ -354,21 +356,13 @@ _STANDINGS: Final[Mapping[Standing, str]] = {
     Standing.HELD: "held",
 }
 
-_ASK: Final[Mapping[str, Getter[_AskRow]]] = {
-    "key": lambda one: one.head.key,
-    "application": lambda one: one.application.application_id,
-    "queue": lambda one: one.application.queue.path,
-    "user": lambda one: one.application.user.name,
-    "state": lambda one: _STANDINGS[one.group.standing],
-    "count": lambda one: len(one.group),
-    "resource": lambda one: one.head.resources,
-    "priority": lambda one: one.group.priority,
-    "created": lambda one: one.head.created_ns,
-    "placeholder": lambda one: one.head.placeholder,
-    "taskGroup": lambda one: one.head.task_group,
-    "requiredNode": lambda one: one.group.shape.required_node,
-    "message": _describe_failure,
-}
+_ASK: Final[Mapping[str, Getter[_AskRow]]] = _bind(
+    "asks",
+    "reason",
+    state=lambda one: _STANDINGS[one.group.standing],
+    count=lambda one: len(one.group),
+    message=_describe_failure,
+)
 
 
 def _build_asks(request: TableRequest) -> TableView:
@@ -412,27 +406,27 @@ def _utilization(used: Resources, limit: Resources, more: Resources = NOTHING) -
     return round(100 * largest, 1)
 
 
-_NODE: Final[Mapping[str, Getter[Node]]] = {
-    "node": lambda one: one.node_id,
-    "state": describe_node_state,
-    "host": lambda one: one.attribute("hostname"),
-    "rack": lambda one: one.attribute("rackname"),
-    "instanceType": lambda one: one.attributes.get("si/instance-type", ""),
-    "capacity": lambda one: one.capacity,
-    "used": lambda one: one.allocated,
-    "foreign": lambda one: one.occupied,
-    "available": lambda one: one.available,
-    "allocations": lambda one: len(one.allocations),
-    "reserved": lambda one: bool(one.reservations),
-    "utilization": lambda one: _utilization(one.allocated, one.capacity, one.occupied),
-}
+_NODE: Final[Mapping[str, Getter[Node]]] = _bind(
+    "nodes",
+    "partition",
+    state=describe_node_state,
+    host=lambda one: one.attribute("hostname"),
+    rack=lambda one: one.attribute("rackname"),
+    instanceType=lambda one: one.attributes.get("si/instance-type", ""),
+    allocations=lambda one: len(one.allocations),
+    reserved=lambda one: bool(one.reservations),
+    utilization=lambda one: _utilization(one.allocated, one.capacity, one.occupied),
+)
 
 
 def _build_nodes(request: TableRequest) -> TableView:
     """In the order of their IDs. Names and totals of nodes are visible to every viewer."""
-    state, has_text = request.args.get("state", ""), _make_text_filter(request)
+    state, name, has_text = request.args.get("state", ""), request.args.get("node", ""), _make_text_filter(request)
     attribute, _, value = request.args.get("attribute", "").partition("=")
-    found = list(request.partition.nodes)
+    only = request.partition.nodes.get(name)
+    if name and only is None:
+        raise NotDone(404, f"Node not found: {name}")
+    found = list(request.partition.nodes) if only is None else [only]
     if state == "reserved":
         found = [one for one in found if one.reservations]
     elif state:
@@ -447,24 +441,14 @@ def _build_nodes(request: TableRequest) -> TableView:
 
 # Queues ---------------------------------------------------------------------------------------------------------------
 
-_PUBLIC: Final[Mapping[str, Getter[Queue]]] = {
-    "queue": lambda one: one.path,
-    "state": lambda one: one.status.lower(),
-    "leaf": lambda one: one.leaf,
-    "managed": lambda one: one.managed,
-}
-"""Columns of a queue above a visible one; the others are hidden."""
-
-_QUEUE: Final[Mapping[str, Getter[Queue]]] = {
-    "used": lambda one: one.allocated,
-    "guaranteed": lambda one: one.guaranteed,
-    "maximum": lambda one: one.maximum,
-    "pending": lambda one: one.pending,
-    "headroom": lambda one: one.compute_headroom(),
-    "runningApplications": lambda one: one.running,
-    "maxApplications": lambda one: one.max_applications or None,
-    "priority": lambda one: None if one.priority == NOTHING_PENDING else one.priority,
-}
+_QUEUE: Final[Mapping[str, Getter[Queue]]] = _bind(
+    "queues",
+    "applications",
+    state=lambda one: one.status.lower(),
+    maxApplications=lambda one: one.max_applications or None,
+    headroom=lambda one: one.compute_headroom(),
+    priority=lambda one: None if one.priority == NOTHING_PENDING else one.priority,
+)
 
 
 def _build_queues(request: TableRequest) -> TableView:
@@ -479,11 +463,12 @@ def _build_queues(request: TableRequest) -> TableView:
     if state:
         found = [one for one in found if one.status.lower() == state]
     found.sort(key=lambda one: _make_path_key(one.path))
-    below = _count_applications(request.partition)
-    hidden = {**_QUEUE, "applications": lambda one: below[one]}
+    getters: dict[str, Getter[Queue]] = {**_QUEUE, "applications": _count_applications(request.partition).__getitem__}
     if not visible.everything:
-        hidden = {name: _hide(getter, visible) for name, getter in hidden.items()}
-    return _answer("queues", request, _require_queue(request, found), {**_PUBLIC, **hidden}, extra="maximum")
+        for column in TABLES["queues"].columns:
+            if not column.is_public:
+                getters[column.name] = _hide(getters[column.name], visible)
+    return _answer("queues", request, _require_queue(request, found), getters)
 
 
 def _hide(getter: Getter[Queue], visible: Visibility) -> Getter[Queue]:
@@ -530,14 +515,8 @@ class _UsageRow(NamedTuple):
         return max(_utilization(self.usage.used, self.maximum or {}), of_applications)
 
 
-_USAGE: Final[Mapping[str, Getter[_UsageRow]]] = {
-    "name": lambda one: one.name,
-    "queue": lambda one: one.usage.path,
-    "used": lambda one: one.usage.used,
-    "maximum": lambda one: one.maximum,
-    "utilization": lambda one: one.utilization,
-    "runningApplications": lambda one: len(one.usage.applications),
-    "maxApplications": lambda one: one.max_applications,
+_USAGE: Final[Mapping[TableName, Mapping[str, Getter[_UsageRow]]]] = {
+    name: _bind(name, runningApplications=lambda one: len(one.usage.applications)) for name in ("users", "groups")
 }
 
 
@@ -567,7 +546,7 @@ def _build_usage(name: TableName, request: TableRequest, trackers: list[Tracker]
             levels = [one for one in levels if one.allowance is not None]
         levels.sort(key=lambda one: _make_path_key(one.path))
         found += [_UsageRow(tracker.name, one) for one in levels]
-    return _answer(name, request, _require_queue(request, found), _USAGE, extra="maximum")
+    return _answer(name, request, _require_queue(request, found), _USAGE[name])
 
 
 _BUILDERS: Final[Mapping[TableName, Callable[[TableRequest], TableView]]] = {

@@ -2,7 +2,7 @@
 applications, users and groups above their new limits.
 
 Only what the change itself brings about is listed: a queue that exceeds its maximum already, and keeps it, is not. The
-usage comes from the tables of a partition (`common/rest/table_definitions.py`). Nothing is decided here: the engine
+usage comes from the tables of a partition (`common/rest/catalogue.py`). Nothing is decided here: the engine
 (`partition_worker/engine/reconfiguration.py`) applies a configuration whatever its impact.
 """
 

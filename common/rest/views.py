@@ -340,7 +340,7 @@ Cell = str | int | float | bool | Resources | list[str] | None
 
 
 class TableView(View, frozen=True, kw_only=True):
-    """A part of the rows of a table (`common/rest/table_definitions.py`)."""
+    """A part of the rows of a table (`common/rest/catalogue.py`)."""
 
     columns: list[str]
     rows: list[list[Cell]]

@@ -45,7 +45,7 @@ from tests.benchmarks.fake_scheduler import CONNECTED, fake
 from tests.invariants import check
 from yunishard.common.config.validation import find_build_problems, load
 from yunishard.common.process.gc_tuning import YOUNG_OBJECTS
-from yunishard.common.rest.table_definitions import TABLE_NAMES
+from yunishard.common.rest.catalogue import TABLE_NAMES
 from yunishard.partition_worker.journal.database import JournalReader
 from yunishard.partition_worker.journal.files import Files
 from yunishard.partition_worker.partition_host import PartitionHost

@@ -9,7 +9,7 @@ from tests.builders import apps, asks, foreign, nodes, released
 from tests.partition_worker.test_redaction import acl
 from tests.trial import START_S, Trial
 from yunishard.common.messages.query_messages import Actor, Answer, Query
-from yunishard.common.rest.table_definitions import TABLES, TableName
+from yunishard.common.rest.catalogue import TABLES, TableName
 from yunishard.common.rest.views import Cell
 from yunishard.partition_worker import queries, tables
 from yunishard.partition_worker.tables import _BUILDERS, _sort
@@ -82,10 +82,10 @@ def refusal(trial: Trial, table: str, **args: str) -> tuple[int, str]:
 def test_every_table_has_its_columns_and_can_be_sorted_by_each(trial: Trial, table: TableName) -> None:
     definition = TABLES[table]
     whole = document(trial, table)
-    assert whole["columns"] == list(definition.columns)
+    assert whole["columns"] == [one.name for one in definition.columns]
     assert whole["resources"] == ["gpu", "memory"]
     expected = sorted(map(json.dumps, cast("list[object]", whole["rows"])))
-    amounts = [f"{column}.memory" for column in definition.amounts]
+    amounts = [f"{column.name}.memory" for column in definition.columns if column.has_amounts]
     for column in (*definition.sortable, *amounts):
         for order in (column, f"-{column}"):
             found = document(trial, table, sort=order)

@@ -5,7 +5,7 @@ import pytest
 
 from tests.webservice.fakes import CHECKSUM, QUEUES, FakeLink, SilentLink, answer, loopback_users, partition, request
 from yunishard.common.messages.query_messages import Answer, Query, ReadConfig
-from yunishard.common.rest.table_definitions import ROWS_MAX
+from yunishard.common.rest.catalogue import ROWS_MAX
 from yunishard.webservice import config_impact
 from yunishard.webservice.authn_authz import AccessControl
 

@@ -140,7 +140,12 @@ def test_the_document_has_the_rule_of_every_route_and_no_other() -> None:
 
 
 def test_only_harmless_routes_are_for_unauthenticated_callers() -> None:
-    told = {"/ws/v1/openapi.json", "/ws/v1/stack", "/ws/v1/fullstatedump"}  # the last two only say where to look
+    told = {
+        "/ws/v1/openapi.json",
+        "/ws/v1/catalogue",
+        "/ws/v1/stack",
+        "/ws/v1/fullstatedump",
+    }  # the last two only say where to look
     probes = {"/ws/v1/livez", "/ws/v1/readyz"}
     assert {route.path for route in ROUTES if route.access is Access.ANYBODY} == told | probes
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from tests.webservice.fakes import CLIENT, FakeLink, loopback_users, partition, request
 from yunishard.common.messages.query_messages import NOT_MODIFIED, Answer, Query
 from yunishard.common.names import ILLEGAL_QUEUE
-from yunishard.common.rest.table_definitions import OFFSET_MAX, ROWS_MAX, TABLES
+from yunishard.common.rest.catalogue import OFFSET_MAX, ROWS_MAX, TABLES
 from yunishard.common.settings import Settings
 from yunishard.webservice.api import Api
 from yunishard.webservice.authn_authz import AccessControl
@@ -79,7 +79,7 @@ def test_the_worker_gets_the_filters_that_are_set() -> None:
         ("nodes?offset=x", f"offset must be a number from 0 to {OFFSET_MAX}"),
         (
             "queues?sort=-name",
-            "queues cannot be sorted by 'name', but by queue, state, leaf, managed, used, guaranteed",
+            "queues cannot be sorted by 'name', but by queue, state, used, guaranteed, maximum",
         ),
         (
             "applications?sort=groups",
@@ -87,13 +87,13 @@ def test_the_worker_gets_the_filters_that_are_set() -> None:
         ),
         (
             "nodes?sort=rack.gpu",
-            "'rack.gpu' is no order of nodes: a resource type may follow in capacity.TYPE, used.TYPE",
+            "'rack.gpu' is no order of nodes: a resource type may follow in used.TYPE, foreign.TYPE",
         ),
         ("nodes?sort=used.", "'used.' is no order of nodes: a resource type may follow in"),
         ("nodes?state=full", "state must be one of schedulable, unschedulable, cordoned, reserved, not 'full'"),
         (
             "nodes?user=bob",
-            "'user' is no parameter of the table nodes, those are: attribute, limit, offset, rm, sort, state, text",
+            "'user' is no parameter of the table nodes, those are: attribute, limit, node, offset, rm, sort, state",
         ),
         ("asks?stat=x", "'stat' is no parameter of the table asks, those are: application, limit, offset, queue"),
         ("users?limited=yes", "limited must be true or false, not 'yes'"),

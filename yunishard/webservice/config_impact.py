@@ -12,8 +12,8 @@ from yunishard.common.config.difference import Difference
 from yunishard.common.config.impact import Effect, PartitionUse, PrincipalUse, QueueUse, find_effects
 from yunishard.common.config.model import Configuration, PartitionConfig, normalise
 from yunishard.common.messages.query_messages import PartitionEntry, Query
+from yunishard.common.rest.catalogue import ROWS_MAX, TableName
 from yunishard.common.rest.records import DifferenceView, ImpactView
-from yunishard.common.rest.table_definitions import ROWS_MAX, TableName
 from yunishard.common.rest.views import TableView
 from yunishard.webservice.broker_client import decode_answer
 from yunishard.webservice.calls import Call, read_registry

@@ -106,15 +106,15 @@ class Route:
     """The answer is an endless sequence of lines."""
     summary: str = ""
     """The first paragraph of the handler's docstring, unless one is given."""
-    description: str = field(default="", init=False)
-    """The second paragraph."""
+    description: str = ""
+    """The second paragraph, likewise."""
     respond: Respond = field(init=False)
 
     def __call__(self, respond: Respond) -> Respond:
         """Declare the handler."""
         first, _, rest = (getdoc(respond) or "").partition("\n\n")
         self.summary = self.summary or " ".join(first.split()).removesuffix(".")
-        self.description = " ".join(rest.partition("\n\n")[0].split())
+        self.description = self.description or " ".join(rest.partition("\n\n")[0].split())
         self.respond = respond
         self.group.routes.append(self)
         return respond

@@ -1,19 +1,39 @@
 """REST routes of the tables of a partition: filtered, sorted and cut by its worker, for commands and the dashboard.
 
-`common/rest/table_definitions.py` has the tables; each one has a route, so that the OpenAPI document describes its
-filters.
+`common/rest/catalogue.py` has the tables; each one has a route, so that the OpenAPI document describes its columns and
+filters. One more route returns the catalogue itself.
 """
 
 import re
 from collections.abc import Mapping
+from hashlib import sha256
 from math import inf
 from typing import Final
 
-from yunishard.common.rest.table_definitions import OFFSET_MAX, ROWS_MAX, TABLES, TableName, parse_sort
+from msgspec.json import encode
+
+from yunishard.common.rest.catalogue import (
+    OFFSET_MAX,
+    ROWS_MAX,
+    TABLES,
+    Table,
+    TableName,
+    describe_kind,
+    describe_tables,
+    parse_sort,
+)
 from yunishard.common.rest.views import TableView
 from yunishard.webservice.calls import Call, Reply, ask_recent, find_partition
-from yunishard.webservice.parameters import IF_NONE_MATCH, RM, Parameter, Schema, queue_name, whole_number
-from yunishard.webservice.router import Access, Route, RouteGroup
+from yunishard.webservice.parameters import (
+    IF_NONE_MATCH,
+    RM,
+    Parameter,
+    Schema,
+    entity_tag,
+    queue_name,
+    whole_number,
+)
+from yunishard.webservice.router import ANY_OBJECT, Access, Route, RouteGroup
 from yunishard.webservice.views import RequestError
 
 TABLES_GROUP: Final = RouteGroup("tables", "Filtered, sorted and cut lists of what a partition has.")
@@ -28,25 +48,28 @@ _FRESH: Final = Parameter(
     "Cache-Control", "`max-age=SECONDS`: the oldest answer that is accepted from the response cache.", place="header"
 )
 _MAX_AGE: Final = re.compile(r"\bmax-age=([0-9]{1,9})\b", re.IGNORECASE)
-_FLAGS: Final = ("subtree", "limited")
-_FLAG: Final[Schema] = {"type": "string", "enum": ["true", "false", ""]}
 
 
 def _list_parameters(name: TableName) -> tuple[Parameter, ...]:
     """The parameters of a table."""
     table = TABLES[name]
-    columns, amounts = "|".join(table.sortable), "|".join(sorted(table.amounts))
+    columns = "|".join(table.sortable)
+    amounts = "|".join(one.name for one in table.columns if one.has_amounts)
     order: Schema = {"type": "string", "pattern": f"^(-?({columns}|({amounts})[.].+))?$"}
     text = "A column, `-` in front for descending order; of a column with amounts the largest share of the cluster, or"
     found = [_LIMIT, _OFFSET, Parameter("sort", f"{text} with `.TYPE` one resource type.", order)]
-    for each, meaning in table.filters.items():
-        schema: Schema = {"type": "string"}
-        if each == "state":
-            schema = {"type": "string", "enum": [*table.states, ""]}
-        elif each in _FLAGS:
-            schema = _FLAG
-        found.append(Parameter(each, meaning, schema))
+    for each in table.filters:
+        schema: Schema = {"type": "string", "enum": [*each.choices, ""]} if each.choices else {"type": "string"}
+        found.append(Parameter(each.name, each.meaning, schema))
     return (*found, RM, IF_NONE_MATCH, _FRESH)
+
+
+def _describe_columns(table: Table) -> str:
+    """Return the description of a route: what each column has."""
+    columns = [f"* `{one.name}` ({describe_kind(one.kind)}): {one.meaning}" for one in table.columns]
+    head = "Each row has a value for each of `columns`, null if it is unknown or hidden:"
+    tail = "`total` is the number of rows that match. An unknown parameter is refused."
+    return "\n".join([head, "", *columns, "", tail])
 
 
 def _declare_table(name: TableName) -> None:
@@ -60,14 +83,11 @@ def _declare_table(name: TableName) -> None:
         Access.SEEN,
         (TableView,),
         summary=table.summary,
+        description=_describe_columns(table),
         parameters=_list_parameters(name),
     )
     async def read_table(call: Call) -> Reply:
-        """Rows of the table.
-
-        Each row has a value for each of `columns`; `total` is the number of rows that match. An unknown parameter is
-        refused.
-        """
+        """Rows of the table."""
         partition, args = await find_partition(call), _parse_args(name, call.query)
         age_max_s = _parse_age(call.headers.get("cache-control", ""))
         return await ask_recent(call, partition, f"table-{name}", args, age_max_s=age_max_s)
@@ -85,6 +105,19 @@ for _name in TABLES:
     _declare_table(_name)
 
 
+_CATALOGUE: Final = encode(describe_tables())
+_CATALOGUE_HEADERS: Final = {"ETag": entity_tag(sha256(_CATALOGUE).hexdigest()), "Cache-Control": "no-cache"}
+
+
+@Route(TABLES_GROUP, "GET", "/ws/v1/catalogue", Access.ANYBODY, (ANY_OBJECT,), parameters=(IF_NONE_MATCH,))
+async def read_catalogue(_: Call) -> Reply:
+    """The tables, with the columns and filters of each.
+
+    For programs that show tables; the answer only depends on the release.
+    """
+    return Reply(_CATALOGUE, headers=_CATALOGUE_HEADERS)
+
+
 def _parse_args(name: TableName, query: Mapping[str, str]) -> dict[str, str]:
     """The arguments of the query to the worker, without those that are empty.
 
@@ -93,22 +126,22 @@ def _parse_args(name: TableName, query: Mapping[str, str]) -> dict[str, str]:
     """
     table = TABLES[name]
     possible = [one.name for one in _list_parameters(name) if one.place == "query"]
-    for given in query:
-        if given not in possible:
-            text = f"{given[:64]!r} is no parameter of the table {name}, those are: {', '.join(sorted(possible))}"
+    for name_given in query:
+        if name_given not in possible:
+            text = f"{name_given[:64]!r} is no parameter of the table {name}, those are: {', '.join(sorted(possible))}"
             raise RequestError(400, text)
-    args = {each: query[each] for each in ("sort", *table.filters) if query.get(each)}
+    given = ["sort", *(one.name for one in table.filters)]
+    args = {each: query[each] for each in given if query.get(each)}
     limit = query.get("limit", str(ROWS_MAX))
     args["limit"] = str(whole_number(limit, ROWS_MAX, f"limit must be a number from 1 to {ROWS_MAX}"))
     offset = query.get("offset", "0")
     if offset.strip("0"):
         error = f"offset must be a number from 0 to {OFFSET_MAX}"
         args["offset"] = str(whole_number(offset, OFFSET_MAX, error))
-    for flag in _FLAGS:
-        if args.get(flag, "true") not in ("true", "false"):
-            raise RequestError(400, f"{flag} must be true or false, not {args[flag][:64]!r}")
-    if args.get("state", "") not in ("", *table.states):
-        raise RequestError(400, f"state must be one of {', '.join(table.states)}, not {args['state'][:64]!r}")
+    for one in table.filters:
+        if one.choices and args.get(one.name, "") not in ("", *one.choices):
+            choices = " or ".join(one.choices) if one.is_flag else f"one of {', '.join(one.choices)}"
+            raise RequestError(400, f"{one.name} must be {choices}, not {args[one.name][:64]!r}")
     if "queue" in args:
         args["queue"] = queue_name(args["queue"])
     elif args.get("subtree") == "true":

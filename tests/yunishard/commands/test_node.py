@@ -1,5 +1,6 @@
 """`yunishard node` against a fake web service."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -71,12 +72,13 @@ def test_a_node_is_shown_with_its_allocations(fake: FakeWeb, capsys: pytest.Capt
         "reservations": ["app-2/ask-1"],
     }  # fmt: skip
     fake.says("GET partition/default/node/n1", shown)
+    fake.says_table("nodes", NODES[:1], query="node=n1&limit=10000")
     assert node(fake, "show", "n1") == 0
     out = capsys.readouterr().out
     assert "zone          z1\n" in out
     assert "si/io" not in out
     assert "reserved for  app-2/ask-1\n" in out
-    assert "RESOURCE  CAPACITY  USED  AVAILABLE\nvcore            4     1          3\n" in out
+    assert "RESOURCE  USED  FOREIGN  AVAILABLE  CAPACITY\nvcore        1      0.5        2.5         4\n" in out
     assert "Allocations (1)\n" in out
     assert "Allocations of other schedulers (1)\n" in out
 
@@ -84,11 +86,11 @@ def test_a_node_is_shown_with_its_allocations(fake: FakeWeb, capsys: pytest.Capt
 def test_a_cordoned_node_is_shown_with_who_cordoned_it(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
     shown = {"nodeID": "n1", "schedulable": True, "cordoned": {"time": 1, "reason": "disk"}}
     fake.says("GET partition/default/node/n1", shown)
+    fake.says_table("nodes", [node_row("n1", 0, state="cordoned")], query="node=n1&limit=10000")
     assert node(fake, "show", "n1") == 0
-    state, cordoned = capsys.readouterr().out.splitlines()[2:4]
-    assert state == "state      cordoned"
-    assert cordoned.startswith("cordoned ")
-    assert cordoned.endswith(" d ago: disk")
+    out = capsys.readouterr().out
+    assert "state        cordoned\n" in out
+    assert re.search(r"^cordoned +\d+ d ago: disk$", out, re.MULTILINE)
 
 
 def test_a_missing_node_is_reported_with_the_nearest_one(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:

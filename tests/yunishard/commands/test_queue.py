@@ -117,13 +117,14 @@ QUEUE = {
 
 def test_a_queue_is_shown_with_the_queues_below(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
     fake.says("GET partition/default/queue/root.a", QUEUE)
+    fake.says_table("queues", QUEUES[1:2], query="queue=root.a&limit=10000")
     fake.says_table("queues", QUEUES[1:3], query="queue=root.a&subtree=true&limit=10000")
     fake.says_table("applications", [], query="queue=root.a&subtree=true&sort=-pending&limit=10")
     assert queue(fake, "show", "root.a") == 0
     out = capsys.readouterr().out
-    assert "running                  2 / 10 applications\n" in out
+    assert "running applications     2 / 10\n" in out
     assert "preemption               after 30s\n" in out
-    assert "RESOURCE  USED  MAXIMUM\nvcore       30       30\n" in out
+    assert "RESOURCE    USED  GUARANTEED  MAXIMUM  PENDING\nvcore         30          10       30        -\n" in out
     assert "Queues below (1)\n" in out
     assert "\nroot.a.x  " in out
     assert queue(fake, "show", "root.a", "--json") == 0
@@ -133,6 +134,7 @@ def test_a_queue_is_shown_with_the_queues_below(fake: FakeWeb, capsys: pytest.Ca
 def test_a_stopped_queue_is_shown_with_who_stopped_it(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
     mark = {"user": "alice", "time": 1, "reason": "maintenance"}
     fake.says("GET partition/default/queue/root.a", {**QUEUE, "isLeaf": True, "stopped": mark, "drainingSince": 1})
+    fake.says_table("queues", [queue_row("root.a", 1, 2, state="stopped")], query="queue=root.a&limit=10000")
     fake.says_table("applications", [], query="queue=root.a&subtree=true&sort=-pending&limit=10")
     assert queue(fake, "show", "root.a") == 0
     out = capsys.readouterr().out

@@ -34,6 +34,6 @@ def test_usage_is_listed_with_the_limits(noun: str, fake: FakeWeb, capsys: pytes
     fake.says_table(f"{noun}s", USAGE[1:], query="text=ali&queue=root.a&subtree=true&limited=true&limit=10000")
     assert main([noun, "list", "ali", "--queue", "root.a", "--limited", "--rest", fake.url]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        f"{noun.upper():<5}  QUEUE   USED     LIMIT    OF-LIMIT  RUNNING",
+        f"{noun.upper():<5}  QUEUE   USED     LIMIT    OF LIMIT  RUNNING",
         "alice  root.a  4 vcore  4 vcore     100 %    2 / 3",
     ]

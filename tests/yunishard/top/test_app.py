@@ -118,7 +118,7 @@ def run(
 def test_the_queues_are_shown_first_as_a_tree_with_totals(fake: FakeWeb) -> None:
     async def test(top: Top) -> None:
         await top.shows("yunishard top · default", "3 nodes  2 running  1 waiting", "1 Queues", "2 queues")
-        await top.shows("QUEUE", "root ", "  a ", "100%", "2/5", "1 vcore")
+        await top.shows("QUEUE", "root ", "  a ", "4 / 4", "2 / 5", "1 vcore")
         assert all(len(line) <= 80 for line in top.text.splitlines())
 
     run(fake, test)

@@ -6,23 +6,18 @@ applications of earlier days (`history.py`).
 
 import argparse
 import time
-from collections.abc import Sequence
 from typing import Final
 
 from yunishard.cli.commands.console import Action, add_action_table
-from yunishard.cli.commands.display import QUIET, Screen, Text, color_state, draw_amounts, draw_facts, draw_heading
+from yunishard.cli.commands.display import QUIET, Screen, Text, color_state, draw_facts, draw_heading
 from yunishard.cli.commands.listing import (
     AGE,
     AMOUNTS,
-    FLAG,
-    LIST,
     NUMBER,
-    STATE,
     Column,
     Row,
     Rows,
     Wanted,
-    add_list_options,
     add_watch,
     as_amount,
     as_list,
@@ -33,42 +28,27 @@ from yunishard.cli.commands.listing import (
     repeat,
 )
 from yunishard.cli.commands.partition_tables import (
+    Facts,
     add_partition,
     choose_partitions,
+    draw_object,
     find_object,
     find_only,
-    parse_state,
+    list_action,
+    make_columns,
+    read_row,
     read_table,
-    show_table,
     suggest_name,
 )
 from yunishard.cli.commands.rest import Rest, add_rest, hint_if_missing
 from yunishard.cli.main import PROGRAM, CommandFailed
 from yunishard.common.process.terminal import clean
-from yunishard.common.rest.table_definitions import TABLES
+from yunishard.common.rest.catalogue import View
 from yunishard.common.tables import write
 from yunishard.common.units import UNKNOWN, format_ago, format_resources, format_seconds, format_time
 
 ALLOCATIONS_SHOWN: Final = 20
 """Allocations that `app show` lists; `--all` shows all."""
-
-APPLICATIONS: Final = (
-    Column("application"),
-    Column("state", STATE),
-    Column("queue"),
-    Column("user"),
-    Column("used", AMOUNTS),
-    Column("pending", AMOUNTS),
-    Column("allocations", NUMBER, "ALLOCS"),
-    Column("asks", NUMBER),
-    Column("submitted", AGE),
-    Column("reason"),
-    Column("priority", NUMBER, is_wide=True),
-    Column("groups", LIST, is_wide=True),
-    Column("started", AGE, is_wide=True),
-    Column("finished", AGE, is_wide=True),
-    Column("message", is_wide=True),
-)
 
 
 def add_app_arguments(parser: argparse.ArgumentParser) -> None:
@@ -100,51 +80,9 @@ def run_app(args: argparse.Namespace) -> int:
     return APP_ACTIONS[args.action].run(args)
 
 
-# list -----------------------------------------------------------------------------------------------------------------
-
-
-def _add_list(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("text", metavar="TEXT", nargs="?", default="", help="only IDs that contain this text")
-    about = f"{', '.join(TABLES['applications'].states)} (default: all that have not ended)"
-    parser.add_argument("--state", metavar="STATE", type=parse_state("applications"), help=about)
-    parser.add_argument("--queue", metavar="QUEUE", default="", help="only in this queue and in those below it")
-    parser.add_argument("--user", metavar="USER", default="", help="only of this user")
-    parser.add_argument("--node", metavar="NODE", default="", help="only with an allocation on this node")
-    add_partition(parser)
-    add_list_options(parser, APPLICATIONS)
-    add_rest(parser)
-
-
-def _list(args: argparse.Namespace) -> int:
-    filters = {
-        "text": args.text,
-        "state": args.state or "",
-        "queue": args.queue,
-        "subtree": "true" if args.queue else "",
-        "user": args.user,
-        "node": args.node,
-    }
-    return show_table(args, "applications", APPLICATIONS, filters, layout=lambda found, _: _drop_unused(found))
-
-
-def _drop_unused(found: Rows) -> Sequence[Column]:
-    """Return the columns without `reason` if no application has one."""
-    has_reason = any(row.get("reason") for row in found.rows)
-    return [column for column in APPLICATIONS if has_reason or column.name != "reason"]
-
-
 # show -----------------------------------------------------------------------------------------------------------------
 
-_ASKS: Final = (
-    Column("key", heading="ASK"),
-    Column("count", NUMBER),
-    Column("resource", AMOUNTS),
-    Column("state", STATE),
-    Column("priority", NUMBER),
-    Column("created", AGE),
-    Column("reason"),
-    Column("message", heading="LAST ATTEMPT"),
-)
+_ASKS: Final = make_columns("asks", View.BOARD)
 _ALLOCATIONS: Final = (
     Column("allocationKey", heading="ALLOCATION"),
     Column("nodeId", heading="NODE"),
@@ -179,7 +117,7 @@ def _show(args: argparse.Namespace) -> int:
             ended = _find_ended(rest, args)
             if ended is None:
                 raise failed from None
-            return format_json(ended) if args.json else draw_facts(screen, _list_ended_facts(ended))
+            return format_json(ended) if args.json else draw_object(screen, "applications", ended)
         application = answer.decode(dict[str, object])
         if args.json:
             return format_json(application, is_line=args.watch is not None)
@@ -189,10 +127,10 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _draw_application(screen: Screen, rest: Rest, partition: str, application: Row, *, is_whole: bool) -> list[str]:
-    lines = draw_facts(screen, _list_facts(application, partition))
-    keys = {"used": "usedResource", "most used": "maxUsedResource", "pending": "pendingResource"}
-    lines += ["", *draw_amounts(screen, [(name, as_amount(application.get(key))) for name, key in keys.items()])]
     name = as_text(application.get("applicationID"))
+    row = read_row(rest, partition, "applications", name)
+    most = [("most used", as_amount(application.get("maxUsedResource")))]
+    lines = draw_object(screen, "applications", row, _list_facts(application), most)
     asks = Rows([])
     if application.get("requests"):
         asks = read_table(rest, "asks", [partition], {"application": name}, Wanted())
@@ -212,23 +150,11 @@ def _hint_at(screen: Screen, what: str) -> list[str]:
     return ["", screen.paint(clean(text), QUIET)] if screen.is_terminal else []
 
 
-def _list_facts(application: Row, partition: str) -> list[tuple[str, Text]]:
-    now_ns = time.time_ns()
-    submitted = int(as_number(application.get("submissionTime")) or 0)
-    asks, allocations = application.get("requests"), application.get("allocations")
+def _list_facts(application: Row) -> Facts:
+    """Return what the table of applications does not have."""
     return [
-        ("application", as_text(application.get("applicationID"))),
-        ("partition", partition),
-        ("state", color_state(as_text(application.get("applicationState")))),
-        ("queue", as_text(application.get("queueName"))),
-        ("user", as_text(application.get("user"))),
-        ("groups", ", ".join(as_list(application.get("groups")))),
-        ("submitted", f"{format_ago(submitted, now_ns)} ({format_time(submitted)})" if submitted else ""),
-        ("asks", f"{len(as_list(asks))} pending"),
-        ("allocations", f"{len(as_list(allocations))}"),
         ("reserved", ", ".join(as_list(application.get("reservations")))),
         ("back-off until", as_text(application.get("backoffDeadline"))),
-        ("rejected", as_text(application.get("rejectedMessage"))),
     ]
 
 
@@ -249,26 +175,12 @@ def _draw_states(screen: Screen, application: Row) -> list[str]:
 
 def _find_ended(rest: Rest, args: argparse.Namespace) -> Row | None:
     """Return the row of an application that has ended, or was rejected."""
-    filters = {"text": args.application, "state": "ended"}
+    filters = {"application": args.application, "state": "ended"}
     try:
         found = read_table(rest, "applications", choose_partitions(rest, args), filters, Wanted())
     except CommandFailed:
         return None
-    return next((row for row in found.rows if row.get("application") == args.application), None)
-
-
-def _list_ended_facts(row: Row) -> list[tuple[str, Text]]:
-    times = {name: int(as_number(row.get(name)) or 0) for name in ("submitted", "started", "finished")}
-    return [
-        ("application", as_text(row.get("application"))),
-        ("partition", as_text(row.get("partition"))),
-        ("state", color_state(as_text(row.get("state")))),
-        ("queue", as_text(row.get("queue"))),
-        ("user", as_text(row.get("user"))),
-        ("groups", ", ".join(as_list(row.get("groups")))),
-        *((name, format_time(at) if at else "") for name, at in times.items()),
-        ("message", as_text(row.get("message"))),
-    ]
+    return found.rows[0] if found.rows else None
 
 
 # kill and move --------------------------------------------------------------------------------------------------------
@@ -323,7 +235,7 @@ def _find_partition(rest: Rest, application: str) -> str:
 
 
 APP_ACTIONS: Final[dict[str, Action]] = {
-    "list": Action("list the applications that have not ended, or others", _add_list, _list),
+    "list": list_action("applications", "list the applications that have not ended, or others"),
     "show": Action("show an application: amounts, pending asks, allocations, states", _add_show, _show),
     "kill": Action("fail the application and release everything it has", _add_kill, _change),
     "move": Action("move the application to another queue; it continues to run", _add_move, _change),
@@ -359,40 +271,6 @@ def run_ask(args: argparse.Namespace) -> int:
       2  wrong usage, or the system does not answer
     """
     return ASK_ACTIONS[args.action].run(args)
-
-
-ASKS: Final = (
-    *_ASKS[:1],
-    Column("application"),
-    Column("queue"),
-    Column("user"),
-    *_ASKS[1:-1],
-    Column("message", heading="LAST ATTEMPT", is_wide=True),
-    Column("requiredNode", heading="REQUIRED-NODE", is_wide=True),
-    Column("placeholder", FLAG, is_wide=True),
-    Column("taskGroup", heading="TASK-GROUP", is_wide=True),
-)
-
-
-def _add_ask_list(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("text", metavar="TEXT", nargs="?", default="", help="only keys that contain this text")
-    parser.add_argument("--app", metavar="APP", default="", help="only of this application")
-    parser.add_argument("--queue", metavar="QUEUE", default="", help="only in this queue and in those below it")
-    parser.add_argument("--user", metavar="USER", default="", help="only of this user")
-    add_partition(parser)
-    add_list_options(parser, ASKS)
-    add_rest(parser)
-
-
-def _list_asks(args: argparse.Namespace) -> int:
-    filters = {
-        "text": args.text,
-        "application": args.app,
-        "queue": args.queue,
-        "subtree": "true" if args.queue else "",
-        "user": args.user,
-    }
-    return show_table(args, "asks", ASKS, filters)
 
 
 def _add_ask_show(parser: argparse.ArgumentParser) -> None:
@@ -466,6 +344,6 @@ def _list_ask_facts(ask: Row, application: Row, partition: str, *, is_pending: b
 
 
 ASK_ACTIONS: Final[dict[str, Action]] = {
-    "list": Action("list the pending asks, equal ones of an application in one row", _add_ask_list, _list_asks),
+    "list": list_action("asks", "list the pending asks, equal ones of an application in one row"),
     "show": Action("show an ask, with the reasons of earlier attempts to place it", _add_ask_show, _show_ask),
 }

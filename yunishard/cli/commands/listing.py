@@ -21,7 +21,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from yunishard.cli.commands.display import QUIET, Cell, Screen, Text, color_state, draw_heading, draw_table
+from yunishard.cli.commands.display import (
+    BAD,
+    QUIET,
+    WARNING,
+    Cell,
+    Screen,
+    Text,
+    color_state,
+    draw_heading,
+    draw_table,
+)
 from yunishard.cli.main import PROGRAM, CommandFailed, CommandUnusable, parse_whole, suggest
 from yunishard.common.process.terminal import clean, clean_output, write_control
 from yunishard.common.tables import write_text
@@ -44,6 +54,12 @@ OBJECTS_BETWEEN_COLLECTIONS: Final = 1_000_000
 """New objects after which Python looks for unreachable cycles: rows have none, and looking takes a third of the time of
 a list of 20,000 rows.
 """
+
+FULL: Final = 100
+"""Percentage from which on a limit is full."""
+
+NEARLY_FULL: Final = 80
+"""Percentage from which on the share of a limit is coloured."""
 
 WIDE, JSON, CSV, NAME = "wide", "json", "csv", "name"
 FORMATS: Final = (WIDE, JSON, CSV, NAME)
@@ -143,6 +159,12 @@ def _format_percent(value: object, _: Frame) -> str:
     return UNKNOWN if number is None else f"{number:g} %"
 
 
+def _format_share(value: object, frame: Frame) -> Text:
+    share = as_number(value)
+    colour = "" if share is None or share < NEARLY_FULL else WARNING if share < FULL else BAD
+    return Cell(_format_percent(value, frame), colour)
+
+
 def _format_amounts(value: object, _: Frame) -> str:
     text = format_resources(as_amount(value))
     return "0" if text == NONE else text
@@ -173,6 +195,7 @@ def _order_texts(value: object, _: Frame) -> Order:
 TEXT: Final = Kind(lambda value, _: as_text(value) or UNKNOWN, _order_texts, varies=True)
 NUMBER: Final = Kind(_format_number, _order_numbers, is_right=True)
 PERCENT: Final = Kind(_format_percent, _order_numbers, is_right=True)
+SHARE: Final = Kind(_format_share, _order_numbers, is_right=True)
 AGE: Final = Kind(_format_age, _order_numbers, varies=True)
 STATE: Final = Kind(lambda value, _: color_state(as_text(value)), _order_texts)
 FLAG: Final = Kind(_format_flag, _order_numbers)
@@ -197,6 +220,11 @@ class Column(NamedTuple):
     """Shown with `-o wide` only."""
     cell: Callable[[Row, Frame], Text] | None = None
     """The text of a row's cell, if the kind alone does not determine it."""
+
+    @property
+    def title(self) -> str:
+        """The heading as it is shown."""
+        return self.heading or self.name.upper()
 
     def show(self, rows: Iterable[Row], frame: Frame) -> list[Text]:
         """Return the cells of all rows. Equal values are formatted once, because long lists have few different ones."""
@@ -337,7 +365,7 @@ def show_list(
 def draw_rows(columns: Sequence[Column], rows: Sequence[Row], frame: Frame) -> list[str]:
     """Return the lines of a table of rows."""
     right = [index for index, column in enumerate(columns) if column.kind.is_right]
-    headings = [column.heading or column.name.upper() for column in columns]
+    headings = [column.title for column in columns]
     cells = zip(*(column.show(rows, frame) for column in columns), strict=True)
     return draw_table(frame.screen, headings, list(cells), right=right)
 

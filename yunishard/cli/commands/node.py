@@ -5,26 +5,18 @@ Further actions of the noun, which change a node, are entries of `ACTIONS` from 
 """
 
 import argparse
-from collections.abc import Sequence
 from typing import Final
 
 from yunishard.cli.commands.changes import NODE_ACTIONS
 from yunishard.cli.commands.console import Action, add_action_table
-from yunishard.cli.commands.display import Cell, Screen, Text, color_state, draw_amounts, draw_bar, draw_facts
+from yunishard.cli.commands.display import Screen
 from yunishard.cli.commands.listing import (
     AGE,
     AMOUNTS,
-    FLAG,
-    NUMBER,
-    PERCENT,
-    STATE,
     Column,
-    Frame,
     Row,
     Rows,
-    add_list_options,
     add_watch,
-    as_amount,
     as_list,
     as_text,
     describe_mark,
@@ -32,32 +24,15 @@ from yunishard.cli.commands.listing import (
     format_json,
     repeat,
 )
-from yunishard.cli.commands.partition_tables import add_partition, find_object, parse_state, show_table
-from yunishard.cli.commands.queue import KINDS_MAX
-from yunishard.cli.commands.rest import Rest, add_rest
-from yunishard.common.rest.table_definitions import TABLES
-from yunishard.common.units import UNKNOWN, format_figure, list_kinds
-
-
-def _show_state(row: Row, _: Frame) -> Text:
-    state = color_state(as_text(row.get("state")))
-    return Cell(f"{state.text}, reserved", state.colour) if row.get("reserved") else state
-
-
-NODES: Final = (
-    Column("node"),
-    Column("state", STATE, cell=_show_state),
-    Column("used", AMOUNTS),
-    Column("foreign", AMOUNTS),
-    Column("available", AMOUNTS),
-    Column("capacity", AMOUNTS),
-    Column("utilization", PERCENT, "USED%"),
-    Column("allocations", NUMBER, "ALLOCS"),
-    Column("reserved", FLAG, is_wide=True),
-    Column("host", is_wide=True),
-    Column("rack", is_wide=True),
-    Column("instanceType", heading="INSTANCE-TYPE", is_wide=True),
+from yunishard.cli.commands.partition_tables import (
+    Facts,
+    add_partition,
+    draw_object,
+    find_object,
+    list_action,
+    read_row,
 )
+from yunishard.cli.commands.rest import Rest, add_rest
 
 
 def add_node_arguments(parser: argparse.ArgumentParser) -> None:
@@ -87,52 +62,6 @@ def run_node(args: argparse.Namespace) -> int:
       2  wrong usage, or the system does not answer
     """
     return ACTIONS[args.action].run(args)
-
-
-# list -----------------------------------------------------------------------------------------------------------------
-
-
-def _add_list(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("text", metavar="TEXT", nargs="?", default="", help="only nodes with this text in their name")
-    parser.add_argument("--state", metavar="STATE", type=parse_state("nodes"), help=", ".join(TABLES["nodes"].states))
-    about = "only nodes with this attribute"
-    parser.add_argument("--attribute", metavar="NAME=VALUE", default="", help=about)
-    add_partition(parser)
-    add_list_options(parser, NODES)
-    add_rest(parser)
-
-
-def _list(args: argparse.Namespace) -> int:
-    filters = {"text": args.text, "state": args.state or "", "attribute": args.attribute}
-
-    def layout(found: Rows, frame: Frame) -> Sequence[Column]:
-        return _lay_out(found, frame, is_wide=args.output == "wide")
-
-    return show_table(args, "nodes", NODES, filters, layout)
-
-
-def _lay_out(found: Rows, frame: Frame, *, is_wide: bool) -> Sequence[Column]:
-    """Return the columns for a terminal, with a bar for each resource type; elsewhere the plain ones."""
-    if not frame.screen.is_terminal:
-        return NODES
-    present = list_kinds(*(as_amount(row.get("capacity")) for row in found.rows))
-    kinds = [kind for kind in present if is_wide or kind != "pods"]
-    bars = [_make_bar_column(kind) for kind in (kinds if is_wide else kinds[:KINDS_MAX])]
-    replaced = {"used", "capacity", "foreign"} if not is_wide else {"used", "capacity"}
-    others = [column for column in NODES[2:] if column.name not in replaced]
-    return [*NODES[:2], *bars, *others]
-
-
-def _make_bar_column(kind: str) -> Column:
-    def show(row: Row, frame: Frame) -> Text:
-        capacity = (as_amount(row.get("capacity")) or {}).get(kind)
-        if capacity is None:
-            return UNKNOWN
-        used = sum((as_amount(row.get(name)) or {}).get(kind, 0) for name in ("used", "foreign"))
-        bar = draw_bar(frame.screen, used, capacity)
-        return Cell(f"{bar.text} {format_figure(kind, used)} / {format_figure(kind, capacity)}", bar.colour)
-
-    return Column(kind, heading=kind.upper(), cell=show)
 
 
 # show -----------------------------------------------------------------------------------------------------------------
@@ -167,9 +96,7 @@ def _show(args: argparse.Namespace) -> int:
         node = answer.decode(dict[str, object])
         if args.json:
             return format_json(node, is_line=args.watch is not None)
-        lines = draw_facts(screen, _list_facts(node, partition))
-        keys = {"capacity": "capacity", "used": "allocated", "foreign": "occupied", "available": "available"}
-        lines += ["", *draw_amounts(screen, [(name, as_amount(node.get(key))) for name, key in keys.items()])]
+        lines = draw_object(screen, "nodes", read_row(rest, partition, "nodes", args.node), _list_facts(node))
         lines += draw_section(screen, "Allocations", _ALLOCATIONS, Rows.of(node.get("allocations")))
         foreign = Rows.of(node.get("foreignAllocations"))
         return lines + draw_section(screen, "Allocations of other schedulers", _FOREIGN, foreign)
@@ -177,27 +104,19 @@ def _show(args: argparse.Namespace) -> int:
     return repeat(args, draw)
 
 
-def _find_state(node: Row) -> str:
-    return "cordoned" if node.get("cordoned") else "schedulable" if node.get("schedulable") else "unschedulable"
-
-
-def _list_facts(node: Row, partition: str) -> list[tuple[str, Text]]:
+def _list_facts(node: Row) -> Facts:
+    """Return what the table of nodes does not have."""
     attributes = node.get("attributes")
     others = attributes.items() if isinstance(attributes, dict) else ()
     return [
-        ("node", as_text(node.get("nodeID"))),
-        ("partition", partition),
-        ("state", color_state(_find_state(node))),
         ("cordoned", describe_mark(node.get("cordoned"))),
-        ("host", as_text(node.get("hostName"))),
-        ("rack", as_text(node.get("rackName"))),
         ("reserved for", ", ".join(as_list(node.get("reservations")))),
         *((name, as_text(value)) for name, value in others if not name.startswith("si/")),
     ]
 
 
 ACTIONS: Final[dict[str, Action]] = {
-    "list": Action("list the nodes with their capacity and usage", _add_list, _list),
+    "list": list_action("nodes", "list the nodes with their capacity and usage"),
     "show": Action("show a node: attributes, amounts, and its allocations", _add_show, _show),
     **NODE_ACTIONS,
 }

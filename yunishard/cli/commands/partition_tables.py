@@ -1,32 +1,53 @@
-"""Read the tables and the objects of partitions for the commands: of one partition, or of all that the system has.
+"""The tables of the catalogue as lists of the commands, and the objects of partitions: of one partition, or of all.
 
-Without `--partition` a list has the rows of all partitions, with a column for the partition if there are several. An
-object is looked for in all of them; a failure names what is nearest. A partition that does not answer is reported, and
-the others are listed.
+A noun gets its `list` with `list_action`: the options, columns and bars follow from `common/rest/catalogue.py`. Without
+`--partition` a list has the rows of all partitions, with a column for the partition if there are several. An object is
+looked for in all of them; a failure names what is nearest. A partition that does not answer is reported, and the others
+are listed.
 
 Not here: HTTP (`rest.py`), columns and output (`listing.py`).
 """
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from yunishard.cli.commands import listing
+from yunishard.cli.commands.console import Action
+from yunishard.cli.commands.display import (
+    BAR_CELLS,
+    QUIET,
+    Cell,
+    Screen,
+    Text,
+    color_state,
+    draw_amounts,
+    draw_bar,
+    draw_facts,
+)
 from yunishard.cli.commands.listing import (
     PARTITION,
     Column,
     Fetch,
+    Frame,
     Layout,
     Row,
     Rows,
     Wanted,
+    add_list_options,
+    as_amount,
     as_list,
+    as_number,
     as_text,
     check_sort,
     show_list,
 )
-from yunishard.cli.commands.rest import NOT_FOUND, NOT_READY, Answer, RequestFailed, Rest, hint_if_missing
+from yunishard.cli.commands.rest import NOT_FOUND, NOT_READY, Answer, RequestFailed, Rest, add_rest, hint_if_missing
 from yunishard.cli.main import CommandFailed, suggest
-from yunishard.common.rest.table_definitions import ROWS_MAX, TABLES, TableName
+from yunishard.common.rest import catalogue
+from yunishard.common.rest.catalogue import ROWS_MAX, TABLES, Bars, Kind, TableName, View
+from yunishard.common.units import UNKNOWN, format_figure, format_time, list_kinds
 
 NAMES_MAX: Final = 2000
 """Names that are compared with a misspelt one; of more, only the first ones are."""
@@ -49,39 +70,213 @@ def choose_partitions(rest: Rest, args: argparse.Namespace) -> list[str]:
     return [args.partition] if args.partition else rest.partitions()
 
 
-def parse_state(name: TableName) -> Callable[[str], str]:
-    """Return a parser of the filter `--state` of a table."""
+# Columns --------------------------------------------------------------------------------------------------------------
 
+BARS_MAX: Final = 3
+"""Resource types with a bar of their own on a terminal; `-o wide` shows all."""
+
+_KINDS: Final[Mapping[Kind, listing.Kind]] = {
+    Kind.TEXT: listing.TEXT,
+    Kind.CODE: listing.TEXT,
+    Kind.STATE: listing.STATE,
+    Kind.NUMBER: listing.NUMBER,
+    Kind.PERCENT: listing.PERCENT,
+    Kind.SHARE: listing.SHARE,
+    Kind.TIME: listing.AGE,
+    Kind.FLAG: listing.FLAG,
+    Kind.TEXTS: listing.LIST,
+    Kind.AMOUNTS: listing.AMOUNTS,
+    Kind.LIMITS: listing.LIMITS,
+}
+
+
+def make_column(table: catalogue.Table, one: catalogue.Column, *, is_wide: bool = False) -> Column:
+    """Return a column of the catalogue for a table on a terminal."""
+    cell: Callable[[Row, Frame], Text] | None = None
+    if one.of:
+        cell = lambda row, _: format_running(row.get(one.name), row.get(one.of))  # noqa: E731
+    elif one.also:
+        flag = table.find_column(one.also)
+        assert flag is not None, one
+        cell = lambda row, _: _mark_state(row.get(one.name), flag.title if row.get(flag.name) else "")  # noqa: E731
+    return Column(one.name, _KINDS[one.kind], one.title.upper(), is_wide, cell)
+
+
+def make_columns(name: TableName, view: View = View.LIST) -> tuple[Column, ...]:
+    """Return all columns of a table; those that are not in the view are shown with `-o wide` only. `PARTITION` is added
+    where there are several.
+    """
+    table = TABLES[name]
+    return tuple(
+        make_column(table, one, is_wide=not one.views & view) for one in table.columns if one.name != PARTITION.name
+    )
+
+
+def format_running(running: object, maximum: object) -> str:
+    """Return a number with its maximum, if there is one."""
+    number, most = as_number(running), as_number(maximum)
+    if number is None:
+        return UNKNOWN
+    return f"{number:,} / {most:,}" if most else f"{number:,}"
+
+
+def _mark_state(state: object, mark: str) -> Text:
+    cell = color_state(as_text(state))
+    return Cell(f"{cell.text}, {mark}", cell.colour) if mark else cell
+
+
+def indent_path(row: Row, _: Frame) -> Text:
+    """Return the last name of the path of a queue, indented by its level."""
+    *above, name = as_text(row.get("queue")).split(".")
+    return "  " * len(above) + name
+
+
+def draw_bars(
+    table: catalogue.Table, found: Iterable[Row], kinds: Iterable[str], cells: int = BAR_CELLS
+) -> list[Column]:
+    """Return a column with a bar for each of these resource types. A queue without a maximum has as its scale the one
+    above it.
+    """
+    bars = table.bars
+    assert bars is not None, table.noun
+    totals = {(row.get("partition"), as_text(row.get(table.key))): as_amount(row.get(bars.total)) for row in found}
+    return [_make_bar_column(table.key, bars, kind, totals, cells) for kind in kinds]
+
+
+def _make_bar_column(key: str, bars: Bars, kind: str, totals: "_Totals", cells: int) -> Column:
+    def read(row: Row, name: str) -> int:
+        return (as_amount(row.get(name)) or {}).get(kind, 0)
+
+    def show(row: Row, frame: Frame) -> Text:
+        if as_amount(row.get(bars.used[0])) is None:
+            return Cell(UNKNOWN, QUIET)
+        own = (as_amount(row.get(bars.total)) or {}).get(kind)
+        used = sum(read(row, name) for name in bars.used)
+        pending, guaranteed = read(row, bars.pending), read(row, bars.guaranteed)
+        scale = own
+        if scale is None:
+            scale = _find_scale(totals, row, key, kind) or max(used + pending, guaranteed)
+        bar = draw_bar(frame.screen, used, scale, guaranteed=guaranteed, pending=pending, cells=cells)
+        figures = format_figure(kind, used) + (f" / {format_figure(kind, own)}" if own is not None else "")
+        return Cell(f"{bar.text} {figures}", bar.colour if own is not None else "")
+
+    return Column(kind, heading=kind.upper(), cell=show)
+
+
+_Totals = Mapping[tuple[object, str], dict[str, int] | None]
+"""Partition and name to the total of a row."""
+
+
+def _find_scale(totals: _Totals, row: Row, key: str, kind: str) -> int | None:
+    """Return the total of the nearest queue above that has one."""
+    path = as_text(row.get(key))
+    while path := path.rpartition(".")[0]:
+        found = (totals.get((row.get("partition"), path)) or {}).get(kind)
+        if found is not None:
+            return found
+    return None
+
+
+# Lists ----------------------------------------------------------------------------------------------------------------
+
+
+def list_action(name: TableName, about: str) -> Action:
+    """Return the action `list` of a noun, with the filters of its table as options."""
+
+    def add(parser: argparse.ArgumentParser) -> None:
+        _add_filters(parser, TABLES[name])
+        add_partition(parser)
+        add_list_options(parser, make_columns(name))
+        add_rest(parser)
+
+    return Action(about, add, lambda args: _list(args, name))
+
+
+def _add_filters(parser: argparse.ArgumentParser, table: catalogue.Table) -> None:
+    for one in table.filters:
+        if one.name == "subtree" or (one.name == table.key != table.argument):
+            continue  # a queue is always listed with those below it, and `show` is for one object
+        about = one.meaning.removesuffix(".").replace("`", "").removeprefix("true: ")
+        about = about[0].lower() + about[1:] + (" and in those below it" if one.name == "queue" else "")
+        if one.choices and not one.is_flag:
+            about += f": {', '.join(one.choices)}"
+        option = one.option or f"--{one.name}"
+        if one.name == table.argument:
+            parser.add_argument(one.name, metavar=one.name.upper(), nargs="?", help=about)
+        elif one.is_flag:
+            parser.add_argument(option, action="store_const", const="true", dest=one.name, help=about)
+        else:
+            metavar, parse = one.metavar or one.name.upper(), _parse_choice(one) if one.choices else str
+            parser.add_argument(option, metavar=metavar, type=parse, dest=one.name, help=about)
+
+
+def _parse_choice(one: catalogue.Filter) -> Callable[[str], str]:
     def parse(text: str) -> str:
-        states, state = TABLES[name].states, text.lower()
-        if state not in states:
-            near = suggest(state, states)
-            raise argparse.ArgumentTypeError(f"unknown state {text[:32]!r}{near or ': there are ' + ', '.join(states)}")
-        return state
+        value = text.lower()
+        if value not in one.choices:
+            near = suggest(value, one.choices) or f": there are {', '.join(one.choices)}"
+            raise argparse.ArgumentTypeError(f"unknown {one.name} {text[:32]!r}{near}")
+        return value
 
     return parse
 
 
-# Tables ---------------------------------------------------------------------------------------------------------------
+def _list(args: argparse.Namespace, name: TableName) -> int:
+    table, columns = TABLES[name], make_columns(name)
+    filters = {one.name: str(getattr(args, one.name, None) or "") for one in table.filters}
+    if filters.get("queue"):
+        filters["subtree"] = "true"
+    is_tree = name == "queues" and not (args.sort or filters["text"] or filters["state"])
+    is_wide = args.output == listing.WIDE
+
+    def lay_out(found: Rows, frame: Frame) -> Sequence[Column]:
+        """Return the columns for a terminal, with bars, and without limits and reasons that no row has."""
+        if not frame.screen.is_terminal:
+            return columns
+        shown = [one for one in columns if one.name not in _find_empty(table, found.rows)]
+        if is_tree:
+            shown[0] = shown[0]._replace(cell=indent_path)
+        if table.bars is None:
+            return shown
+        kinds = _choose_kinds(table, found, is_wide=is_wide)
+        replaced = {table.bars.used[0], table.bars.total} | (set() if is_wide else set(table.bars.used))
+        rest = [one for one in shown[2:] if one.name not in replaced]
+        return [*shown[:2], *draw_bars(table, found.rows, kinds), *rest]
+
+    return _show_table(args, name, columns, filters, lay_out)
 
 
-def show_table(
-    args: argparse.Namespace,
-    name: TableName,
-    columns: Sequence[Column],
-    filters: Mapping[str, str],
-    layout: Layout | None = None,
+def _find_empty(table: catalogue.Table, rows: Sequence[Row]) -> set[str]:
+    """Return the columns with limits or reasons, of which no row has any."""
+    few = (one.name for one in table.columns if one.kind in (Kind.CODE, Kind.LIMITS))
+    return {name for name in few if not any(row.get(name) for row in rows)}
+
+
+def _choose_kinds(table: catalogue.Table, found: Rows, *, is_wide: bool) -> list[str]:
+    """Return the resource types with a bar: those of interest, if not all."""
+    kinds = list_kinds(dict.fromkeys(found.resources))
+    if is_wide:
+        return kinds
+    bars = table.bars
+    assert bars is not None, table.noun
+    names = (*bars.used, bars.guaranteed, bars.pending) if bars.pending else (*bars.used, bars.total)
+    amounts = [as_amount(row.get(name)) or {} for row in found.rows for name in names]
+    used = {kind for one in amounts for kind, value in one.items() if value}
+    return [kind for kind in kinds if kind in {"vcore", "memory", *used} and kind != "pods"][:BARS_MAX]
+
+
+def _show_table(
+    args: argparse.Namespace, name: TableName, columns: Sequence[Column], filters: Mapping[str, str], layout: Layout
 ) -> int:
     """Print a table of one or all partitions, with the options of lists; return the exit status."""
-    rest = Rest.from_arguments(args)
+    rest, noun = Rest.from_arguments(args), TABLES[name].noun
     check_sort(args.sort, (*columns, PARTITION))  # before the system is asked for anything
     partitions = choose_partitions(rest, args)
-    fetch: Fetch = lambda wanted: read_table(rest, name, partitions, filters, wanted, columns)  # noqa: E731
+    fetch: Fetch = lambda wanted: read_table(rest, name, partitions, filters, wanted)  # noqa: E731
     if len(partitions) == 1:
-        return show_list(args, name.removesuffix("s"), columns, fetch, layout=layout)
-    of_all = (*columns, PARTITION)
-    with_partition: Layout | None = layout and (lambda rows, frame: [*layout(rows, frame), PARTITION])
-    return show_list(args, name.removesuffix("s"), of_all, fetch, layout=with_partition)
+        return show_list(args, noun, columns, fetch, layout=layout)
+    with_partition: Layout = lambda rows, frame: [*layout(rows, frame), PARTITION]  # noqa: E731
+    return show_list(args, noun, (*columns, PARTITION), fetch, layout=with_partition)
 
 
 def read_table(
@@ -90,7 +285,6 @@ def read_table(
     partitions: Sequence[str],
     filters: Mapping[str, str],
     wanted: Wanted,
-    columns: Sequence[Column] = (),
 ) -> Rows:
     """Return the rows of a table of these partitions, each with the key `partition`."""
     found = Rows([], 0, [])
@@ -135,6 +329,37 @@ def _read_one(rest: Rest, name: TableName, partition: str, query: Mapping[str, s
 
 
 # Objects --------------------------------------------------------------------------------------------------------------
+
+Facts = list[tuple[str, Text]]
+Amounts = list[tuple[str, dict[str, int] | None]]
+
+
+def draw_object(
+    screen: Screen, name: TableName, row: Row, facts: Facts | None = None, amounts: Amounts | None = None
+) -> list[str]:
+    """Return the lines about one object: what its row has, then these facts and amounts."""
+    table, frame = TABLES[name], Frame(screen, time.time_ns())
+    shown = table.list_columns(View.DETAIL)
+    listed: Facts = [(one.words, _show_fact(table, one, row, frame)) for one in shown if not one.has_amounts]
+    listed.insert(1, (PARTITION.name, as_text(row.get(PARTITION.name))))
+    lines = draw_facts(screen, [*listed, *(facts or ())])
+    columns = [(one.words, as_amount(row.get(one.name))) for one in shown if one.has_amounts]
+    return [*lines, "", *draw_amounts(screen, [*columns, *(amounts or ())])]
+
+
+def _show_fact(table: catalogue.Table, one: catalogue.Column, row: Row, frame: Frame) -> Text:
+    """Return the text of a fact; empty if there is nothing to say."""
+    value = row.get(one.name)
+    if value in (None, "", []) or (one.kind is Kind.TIME and not value):
+        return ""
+    text = make_column(table, one).show([row], frame)[0]
+    return f"{text} ({format_time(int(as_number(value) or 0))})" if one.kind is Kind.TIME else text
+
+
+def read_row(rest: Rest, partition: str, name: TableName, of: str) -> Row:
+    """Return the row of one object, which has just been found; empty if it is gone by now."""
+    found = read_table(rest, name, [partition], {TABLES[name].key: of}, Wanted()).rows
+    return found[0] if found else {PARTITION.name: partition}
 
 
 def read_object(rest: Rest, partition: str, *path: str, query: Mapping[str, str] | None = None) -> Answer:

@@ -32,12 +32,13 @@ from yunishard.cli.commands.display import (
     draw_facts,
 )
 from yunishard.cli.commands.explanation import draw_explanation, wrap
-from yunishard.cli.commands.listing import Frame, Row, as_amount, as_text
+from yunishard.cli.commands.listing import Column, Frame, Row, as_amount, as_text
+from yunishard.cli.commands.partition_tables import Facts, draw_object
 from yunishard.cli.commands.rest import Answer, RequestFailed, Rest
 from yunishard.cli.commands.status import Health, Partition
 from yunishard.cli.main import CommandFailed
 from yunishard.cli.top.polling import PERIOD_S, Poll
-from yunishard.cli.top.views import TABLES, Listing, Path, TableSpec, TopColumn, decode_events, decode_table
+from yunishard.cli.top.views import NARROW, TABLES, Listing, Path, TableSpec, decode_events, decode_table
 from yunishard.common.process.terminal import clean
 from yunishard.common.rest.explain import ExplanationView
 from yunishard.common.units import format_figure, format_percent, list_kinds
@@ -177,11 +178,11 @@ class TablePane(Vertical):
     def show_listing(self) -> None:
         """Show the rows: only changed cells are drawn again, and the cursor stays at its row."""
         frame = Frame(self.app.text_screen, time.time_ns(), self.listing.resources)
-        is_narrow = frame.screen.width < WIDE
-        columns = [one for one in self.spec.columns(frame) if not (one.is_wide and is_narrow)]
+        columns = self.spec.columns(self.listing, frame, self.sort)
         keys = [as_text(row.get(self.spec.key)) for row in self.listing.rows]
-        cells = [[to_rich(column.cell(row, frame)) for column in columns] for row in self.listing.rows]
-        if [clean(one.heading) for one in columns] != self._headings or keys != self._keys:
+        texts = [column.show(self.listing.rows, frame) for column in columns]
+        cells = [list(map(to_rich, row)) for row in zip(*texts, strict=True)]
+        if [clean(one.title) for one in columns] != self._headings or keys != self._keys:
             self._replace_rows(columns, keys, cells)
         else:
             self._change_cells(cells)
@@ -193,10 +194,10 @@ class TablePane(Vertical):
         facts += [f"filter {self.text!r} (Esc removes it)"] if self.text else []
         self.show_state(" · ".join(facts))
 
-    def _replace_rows(self, columns: Sequence[TopColumn], keys: list[str], cells: list[list[RichText]]) -> None:
+    def _replace_rows(self, columns: Sequence[Column], keys: list[str], cells: list[list[RichText]]) -> None:
         table, at = self.table, self.selected_key
         top = table.scroll_y
-        headings = [clean(one.heading) for one in columns]
+        headings = [clean(one.title) for one in columns]
         table.clear(columns=headings != self._headings)
         if headings != self._headings:
             self._headings = headings
@@ -238,10 +239,6 @@ class _Range(msgspec.Struct):
 
     LowestID: int = 0
     HighestID: int = 0
-
-
-WIDE: Final = 110
-"""Characters of a line from which on all columns are shown."""
 
 
 # Details --------------------------------------------------------------------------------------------------------------
@@ -302,14 +299,19 @@ class DetailScreen(TextScreen):
             self.run_worker(self._follow())
 
     def _draw_row(self) -> list[str]:
-        screen = self.app.text_screen
-        amounts = [(name, as_amount(value)) for name, value in self._row.items() if isinstance(value, dict)]
-        facts: list[tuple[str, Text]] = [
-            (name, as_text(value))
-            for name, value in self._row.items()
-            if isinstance(value, str | int | float | bool) and value not in ("", 0) and name not in _TIMES
+        screen, name = self.app.text_screen, self._pane.spec.name
+        if name is not None:
+            return draw_object(screen, name, self._row)
+        facts: Facts = [
+            (key, as_text(value))
+            for key, value in self._row.items()
+            if isinstance(value, str) and value and key != self._pane.spec.key
         ]
-        return [*draw_facts(screen, facts), "", *draw_amounts(screen, amounts)]
+        return [
+            *draw_facts(screen, facts),
+            "",
+            *draw_amounts(screen, [("amounts", as_amount(self._row.get("amounts")))]),
+        ]
 
     async def _follow(self) -> None:
         kind, name = self._pane.spec.kind, as_text(self._row.get(self._pane.spec.key))
@@ -328,10 +330,6 @@ class DetailScreen(TextScreen):
 
     def _explain(self, answer: Answer) -> list[str]:
         return draw_explanation(self.app.text_screen, answer.decode(ExplanationView), time.time_ns())
-
-
-_TIMES: Final = frozenset({"time", "number", "submitted", "started", "finished"})
-"""Keys whose values are shown otherwise, if at all."""
 
 
 # The screen -----------------------------------------------------------------------------------------------------------
@@ -471,7 +469,7 @@ class TopApp(App[None]):
             total, used = one.capacity.capacity[kind], one.capacity.used_capacity.get(kind, 0)
             line.append(f"  {kind} ").append_text(to_rich(draw_bar(self.text_screen, used, total, cells=8)))
             line.append(f" {format_percent(used, total).replace(' ', '')}")
-            if self.size.width >= WIDE:
+            if self.size.width >= NARROW:
                 line.append(f" of {format_figure(kind, total)}")
         if self._problems:
             line.append(f"  {self._problems} health problems", style="bold red")

@@ -5,19 +5,22 @@ The worker filters, sorts and cuts the rows (`/table/...`), so that a screen cos
 Not here: polling (`polling.py`), the screen (`app.py`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
-from yunishard.cli.commands.display import QUIET, Cell, Text, color_state, draw_bar
+from yunishard.cli.commands.display import BAR_CELLS, Text
 from yunishard.cli.commands.event import format_clock
 from yunishard.cli.commands.event_texts import EventFilter, describe_event, name_type
-from yunishard.cli.commands.listing import Frame, Row, as_amount, as_number, as_text
+from yunishard.cli.commands.listing import Column, Frame, Row, as_amount, as_number, as_text
+from yunishard.cli.commands.partition_tables import draw_bars, indent_path, make_column
 from yunishard.cli.commands.rest import Answer
+from yunishard.common.rest.catalogue import TABLES as TABLES_OF_API
+from yunishard.common.rest.catalogue import TableName, View
 from yunishard.common.rest.records import BatchView
-from yunishard.common.units import UNKNOWN, format_ago, format_figure, format_percent, format_resources, list_kinds
+from yunishard.common.units import format_resources, list_kinds
 
 ROWS_MAX: Final = 300
 """Rows of a table, the first ones in its order; a line below states how many there are. More make a terminal slow."""
@@ -44,35 +47,37 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
-class TopColumn:
-    """A column of a table."""
-
-    heading: str
-    cell: Callable[[Row, Frame], Text]
-    is_wide: bool = False
-    """Left out on a narrow screen."""
-
-
-@dataclass(frozen=True, slots=True)
 class TableSpec:
     """A table: one tab of the screen."""
 
     title: str
-    name: str
-    """The table of the API; empty for events."""
+    name: TableName | None
+    """The table of the catalogue; None for events."""
     key: str
     """The column that identifies a row."""
     sorts: tuple[str, ...]
     """Sort orders of the API; the first one is used at the start."""
-    columns: Callable[[Frame], Sequence[TopColumn]]
-    """The columns, which depend on the resource types and the width."""
     kind: str = ""
     """The kind of object in paths of the API, for its explanation."""
 
     def make_request(self, partition: str, *, sort: str, text: str) -> tuple[Path, dict[str, str]]:
         """Return the path and the query of a request."""
         query = {"limit": str(ROWS_MAX), "sort": sort, "text": text}
-        return ("partition", partition, "table", self.name), {key: value for key, value in query.items() if value}
+        return ("partition", partition, "table", str(self.name)), {key: value for key, value in query.items() if value}
+
+    def columns(self, found: Listing, frame: Frame, sort: str) -> Sequence[Column]:
+        """Return the columns, which depend on the resource types, the order and the width."""
+        if self.name is None:
+            return _EVENTS
+        table, is_narrow = TABLES_OF_API[self.name], frame.screen.width < NARROW
+        view = View.TOP if is_narrow else View.TOP | View.TOP_WIDE
+        columns = [make_column(table, one) for one in table.list_columns(view)]
+        if self.name == "queues" and sort.removeprefix("-") == self.key:
+            columns[0] = columns[0]._replace(cell=indent_path)
+        if table.bars is not None:
+            kinds = list_kinds(dict.fromkeys(frame.resources))[:KINDS_MAX]
+            columns[2:2] = draw_bars(table, found.rows, kinds, BAR_NARROW if is_narrow else BAR_CELLS)
+        return columns
 
 
 def decode_table(answer: Answer) -> Listing:
@@ -110,157 +115,31 @@ def decode_events(answer: Answer, text: str) -> Listing:
     return Listing(rows[::-1], len(rows), [])
 
 
-# Cells ----------------------------------------------------------------------------------------------------------------
-
-
-def _is_narrow(frame: Frame) -> bool:
-    return frame.screen.width < NARROW
-
-
-def _show_text(name: str) -> Callable[[Row, Frame], Text]:
-    return lambda row, _: as_text(row.get(name)) or UNKNOWN
-
-
-def _show_number(name: str) -> Callable[[Row, Frame], Text]:
-    def show(row: Row, _: Frame) -> Text:
-        number = as_number(row.get(name))
-        return UNKNOWN if number is None else f"{number:,}"
-
-    return show
-
-
-def _show_amounts(name: str) -> Callable[[Row, Frame], Text]:
-    return lambda row, _: format_resources(as_amount(row.get(name)))
-
-
-def _show_ago(name: str) -> Callable[[Row, Frame], Text]:
-    return lambda row, frame: format_ago(int(as_number(row.get(name)) or 0), frame.now_ns)
-
-
-def _show_state(row: Row, _: Frame) -> Text:
-    return color_state(as_text(row.get("state")))
-
-
-def _show_queue(row: Row, _: Frame) -> Text:
-    *above, name = as_text(row.get("queue")).split(".")
-    return "  " * len(above) + name
-
-
-def _show_running(row: Row, _: Frame) -> Text:
-    running, most = as_number(row.get("runningApplications")), as_number(row.get("maxApplications"))
-    if running is None:
-        return UNKNOWN
-    return f"{running:,}/{most:,}" if most else f"{running:,}"
-
-
-def _make_bar(kind: str, *, used: str, maximum: str) -> TopColumn:
-    """A column with a bar: what is used of a maximum, then pending; the mark is at the guaranteed amount."""
-
-    def show(row: Row, frame: Frame) -> Text:
-        amount = as_amount(row.get(used))
-        if amount is None:
-            return Cell(UNKNOWN, QUIET)
-        value, most = amount.get(kind, 0), (as_amount(row.get(maximum)) or {}).get(kind)
-        if most is None:
-            return format_figure(kind, value)
-        guaranteed = (as_amount(row.get("guaranteed")) or {}).get(kind, 0)
-        pending = (as_amount(row.get("pending")) or {}).get(kind, 0)
-        cells = BAR_NARROW if _is_narrow(frame) else 10
-        bar = draw_bar(frame.screen, value, most, guaranteed=guaranteed, pending=pending, cells=cells)
-        figures = format_percent(value, most).replace(" ", "")
-        if not _is_narrow(frame):
-            figures = f"{figures} {format_figure(kind, value)}/{format_figure(kind, most)}"
-        return Cell(f"{bar.text} {figures}", bar.colour)
-
-    return TopColumn(kind.upper(), show)
-
-
-def _make_bars(frame: Frame, *, used: str, maximum: str) -> list[TopColumn]:
-    kinds = list_kinds(dict.fromkeys(frame.resources))[:KINDS_MAX]
-    return [_make_bar(kind, used=used, maximum=maximum) for kind in kinds]
-
-
-# Tables ---------------------------------------------------------------------------------------------------------------
-
-
-def _list_queue_columns(frame: Frame) -> Sequence[TopColumn]:
-    return (
-        TopColumn("QUEUE", _show_queue),
-        TopColumn("STATE", _show_state),
-        *_make_bars(frame, used="used", maximum="maximum"),
-        TopColumn("RUNNING", _show_running),
-        TopColumn("PENDING", _show_amounts("pending")),
-        TopColumn("GUARANTEED", _show_amounts("guaranteed"), is_wide=True),
-    )
-
-
-def _list_application_columns(_: Frame) -> Sequence[TopColumn]:
-    return (
-        TopColumn("APPLICATION", _show_text("application")),
-        TopColumn("STATE", _show_state),
-        TopColumn("QUEUE", _show_text("queue")),
-        TopColumn("USER", _show_text("user"), is_wide=True),
-        TopColumn("USED", _show_amounts("used")),
-        TopColumn("PENDING", _show_amounts("pending")),
-        TopColumn("ASKS", _show_number("asks"), is_wide=True),
-        TopColumn("WAITS FOR", _show_text("reason"), is_wide=True),
-        TopColumn("SUBMITTED", _show_ago("submitted"), is_wide=True),
-    )
-
-
-def _list_node_columns(frame: Frame) -> Sequence[TopColumn]:
-    return (
-        TopColumn("NODE", _show_text("node")),
-        TopColumn("STATE", _show_state),
-        *_make_bars(frame, used="used", maximum="capacity"),
-        TopColumn("ALLOCS", _show_number("allocations")),
-        TopColumn("AVAILABLE", _show_amounts("available")),
-        TopColumn("RACK", _show_text("rack"), is_wide=True),
-    )
-
-
 def _show_amounts_or_message(row: Row, _: Frame) -> Text:
     return as_text(row.get("message")) or (
         format_resources(as_amount(row.get("amounts"))) if row.get("amounts") else ""
     )
 
 
-def _list_event_columns(_: Frame) -> Sequence[TopColumn]:
-    return (
-        TopColumn("TIME", lambda row, _: format_clock(int(as_number(row.get("time")) or 0))),
-        TopColumn("TYPE", _show_text("type")),
-        TopColumn("OBJECT", _show_text("object")),
-        TopColumn("WHAT", _show_text("what")),
-        TopColumn("OF", _show_text("reference")),
-        TopColumn("DETAILS", _show_amounts_or_message),
-    )
+_EVENTS: Final = (
+    Column("time", cell=lambda row, _: format_clock(int(as_number(row.get("time")) or 0))),
+    Column("type"),
+    Column("object"),
+    Column("what"),
+    Column("reference", heading="OF"),
+    Column("details", cell=_show_amounts_or_message),
+)
 
 
-QUEUES: Final = TableSpec(
-    "Queues",
-    "queues",
-    "queue",
-    ("queue", "-used", "-pending", "-runningApplications"),
-    _list_queue_columns,
-    "queue",
-)
-APPLICATIONS: Final = TableSpec(
-    "Applications",
-    "applications",
-    "application",
-    ("-pending", "-used", "-submitted", "application", "queue", "user"),
-    _list_application_columns,
-    "application",
-)
-NODES: Final = TableSpec(
-    "Nodes",
-    "nodes",
-    "node",
-    ("node", "-utilization", "-available", "-allocations", "state"),
-    _list_node_columns,
-    "node",
-)
-EVENTS: Final = TableSpec("Events", "", "number", ("",), _list_event_columns)
+def _declare(title: str, name: TableName) -> TableSpec:
+    table = TABLES_OF_API[name]
+    return TableSpec(title, name, table.key, table.sorts, table.noun)
+
+
+QUEUES: Final = _declare("Queues", "queues")
+APPLICATIONS: Final = _declare("Applications", "applications")
+NODES: Final = _declare("Nodes", "nodes")
+EVENTS: Final = TableSpec("Events", None, "number", ("",))
 
 TABLES: Final = (QUEUES, APPLICATIONS, NODES, EVENTS)
 """The tabs, in their order."""

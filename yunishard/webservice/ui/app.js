@@ -1,6 +1,7 @@
 // The frame of the dashboard: navigation, choice of the partition, sign-in, light and dark, and the page that is shown.
 
 import { hasToken, setToken, usePoll, useSignIn } from "./api.js";
+import { useCatalogue } from "./catalogue.js";
 import { html, render, useEffect, useRef, useState } from "./html.js";
 import { Choice, Problem } from "./parts.js";
 import { Application } from "./pages/application.js";
@@ -40,6 +41,7 @@ function App() {
   const route = useRoute();
   const isSignIn = useSignIn();
   const partitions = usePoll("partitions", {}, 3000);
+  const catalogue = useCatalogue();
   const names = (partitions.data ?? []).map((one) => one.name);
   const partition = route.params.partition ?? names[0];
   const isKnown = PAGES[route.page] !== undefined;
@@ -74,7 +76,7 @@ function App() {
       ${isSignIn ? html`<${SignIn} />` : html`
         <h1>${heading}${route.args[0] ? html` <span class="name">${route.args[0]}</span>` : ""}</h1>
         ${!isKnown && html`<p>Choose a page from the navigation.</p>`}
-        ${Page && (partition || route.page === "system") ? html`<${Page} key=${`${partition} ${place}`} partition=${partition} args=${route.args} params=${route.params} />` : html`<${Waiting} poll=${partitions} />`}
+        ${Page && catalogue.data && (partition || route.page === "system") ? html`<${Page} key=${`${partition} ${place}`} partition=${partition} args=${route.args} params=${route.params} />` : html`<${Waiting} poll=${catalogue.data ? partitions : catalogue} />`}
       `}
     </main>
   `;

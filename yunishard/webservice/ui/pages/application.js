@@ -3,6 +3,7 @@
 import { segment, usePoll } from "../api.js";
 import { Actions } from "../actions.js";
 import { Explained } from "../explanation.js";
+import { amountsOf, columnsOf, factsOf, useRow } from "../catalogue.js";
 import { html, useState } from "../html.js";
 import { Ago, AmountTable, Facts, Loaded, NodeLink, PlainTable, QueueLink, QueueSearch, State } from "../parts.js";
 import { useAll } from "../table.js";
@@ -14,19 +15,14 @@ export function Application({ partition, args: [name] }) {
   const base = `partition/${segment(partition)}`;
   const path = `${base}/application/${segment(name)}`;
   const poll = usePoll(path);
+  const row = useRow("applications", partition, name);
   const asks = useAll(`${base}/table/asks`, { application: name });
   return html`<${Loaded} poll=${poll}>${(one) => html`
     <${Facts} rows=${[
-      ["state", html`<${State} name=${one.applicationState} />`],
-      ["queue", html`<${QueueLink} name=${one.queueName} />`],
-      ["user", one.user],
-      ["groups", one.groups?.join(", ")],
-      ["submitted", html`<${Ago} ns=${one.submissionTime} />`],
-      ["finished", one.finishedTime ? html`<${Ago} ns=${one.finishedTime} />` : ""],
-      ["rejected", one.rejectedMessage],
+      ...(row ? factsOf("applications", row) : [["state", html`<${State} name=${one.applicationState} />`], ["queue", html`<${QueueLink} name=${one.queueName} />`], ["user", one.user], ["rejected", one.rejectedMessage]]),
       ["reserved nodes", one.reservations?.length || ""],
     ]} />
-    <${AmountTable} caption="Amounts" rows=${[["used", one.usedResource], ["pending", one.pendingResource], ["most used", one.maxUsedResource]]} />
+    <${AmountTable} caption="Amounts" rows=${[...amountsOf("applications", row), ["most used", one.maxUsedResource]]} />
     <${Explained} path=${`${path}/explain`} heading="Why it waits" />
     <h2>Pending asks</h2>
     <${Loaded} poll=${asks}>${(data) => html`<${Asks} rows=${data.rows} path=${path} />`}<//>
@@ -50,13 +46,7 @@ function Changes({ partition, name, path, one }) {
 function Asks({ rows, path }) {
   const [open, setOpen] = useState("");
   return html`<${PlainTable} caption="Equal asks in one row" rows=${rows} keyOf=${(row) => row.key} empty="None: everything that it asked for runs." columns=${[
-    ["first ask", (row) => html`<span class="mono">${row.key}</span>`],
-    ["state", (row) => html`<${State} name=${row.state} />`],
-    ["number", (row) => count(row.count), true],
-    ["each", (row) => amounts(row.resource)],
-    ["priority", (row) => row.priority, true],
-    ["since", (row) => html`<${Ago} ns=${row.created} />`],
-    ["last reason", (row) => row.message || "–"],
+    ...columnsOf("asks").map((one) => [one.heading, one.cell, one.isNumber]),
     [html`<span class="hidden">explanation</span>`, (row) => html`<button aria-expanded=${String(open === row.key)} aria-label=${`Explain ${row.key}`} onClick=${() => setOpen(open === row.key ? "" : row.key)}>Explain</button>`],
   ]} />
   ${open && html`<${Explained} key=${open} path=${`${path}/ask/${segment(open)}/explain`} heading=${`Why ${open} waits`} />`}`;

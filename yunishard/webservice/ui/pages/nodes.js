@@ -2,9 +2,10 @@
 
 import { segment, usePoll } from "../api.js";
 import { Actions, markText } from "../actions.js";
+import { Filters, amountsOf, chooseKinds, columnsOf, factsOf, queryOf, sortOf, useRow } from "../catalogue.js";
 import { Explained } from "../explanation.js";
 import { html, useEffect, useRef } from "../html.js";
-import { Ago, AmountTable, AppLink, Bar, Choice, Facts, Link, Loaded, NodeLink, PlainTable, Search, State } from "../parts.js";
+import { Ago, AmountTable, AppLink, Bar, Choice, Facts, Link, Loaded, PlainTable } from "../parts.js";
 import { go, setParams, to } from "../route.js";
 import { ApiTable, useAll } from "../table.js";
 import { count, kindsOf } from "../units.js";
@@ -15,26 +16,17 @@ const CLOSED = { light: "#b3261e", dark: "#ff8a80" };
 const CELLS_MAX = 10_000; // nodes on the map
 
 export function Nodes({ partition, params }) {
-  const { text = "", state = "", sort = "node", kind = "" } = params;
+  const { kind = "" } = params;
   const path = `partition/${segment(partition)}/table/nodes`;
-  const all = useAll(path, { text, state }, 5000);
+  const query = queryOf("nodes", params);
+  const all = useAll(path, query, 5000);
   const kinds = all.data?.resources ?? [];
-  const bar = (one) => ({ name: one, heading: one, sort: `available.${one}`, cell: (row) => !row.capacity[one] ? html`<span class="quiet">–</span>` : html`<${Bar} kind=${one} label=${`${row.node} ${one}`} used=${(row.used[one] ?? 0) + (row.foreign[one] ?? 0)} total=${row.capacity[one]} />` });
-  const columns = [
-    { name: "node", heading: "node", sort: "node", cell: (row) => html`<${NodeLink} name=${row.node} />` },
-    { name: "state", heading: "state", sort: "state", cell: (row) => html`<${State} name=${row.state} />${row.reserved ? " reserved" : ""}` },
-    ...kindsOf(Object.fromEntries(kinds.map((one) => [one, 0]))).slice(0, 3).map(bar),
-    { name: "allocations", heading: "allocations", sort: "allocations", isNumber: true, cell: (row) => count(row.allocations) },
-    { name: "rack", heading: "rack", sort: "rack", cell: (row) => row.rack },
-  ];
   return html`
-    <div class="filters">
-      <${Search} label="Name" value=${text} onChange=${(value) => setParams({ text: value })} />
-      <${Choice} label="State" value=${state} options=${[["", "all"], ["schedulable", "schedulable"], ["unschedulable", "unschedulable"], ["cordoned", "cordoned"], ["reserved", "reserved"]]} onChange=${(value) => setParams({ state: value })} />
+    <${Filters} name="nodes" partition=${partition} params=${params}>
       <${Choice} label="Colour by" value=${kind} options=${[["", "most used resource"], ...kinds.map((one) => [one, one])]} onChange=${(value) => setParams({ kind: value })} />
-    </div>
+    <//>
     <${Loaded} poll=${all}>${(data) => html`<${Map} rows=${data.rows} kind=${kind} />`}<//>
-    <${ApiTable} caption="Nodes" path=${path} query=${{ text, state }} columns=${columns} sort=${sort} onSort=${(value) => setParams({ sort: value || "node" })} empty="No node matches." />
+    <${ApiTable} caption="Nodes" path=${path} query=${query} columns=${columnsOf("nodes", chooseKinds("", kinds))} ...${sortOf("nodes", params)} empty="No node matches." />
   `;
 }
 
@@ -110,16 +102,15 @@ function Map({ rows, kind }) {
 export function Node({ partition, args: [name] }) {
   const path = `partition/${segment(partition)}/node/${segment(name)}`;
   const poll = usePoll(path);
+  const row = useRow("nodes", partition, name);
   return html`<${Loaded} poll=${poll}>${(one) => html`
     <${Facts} rows=${[
-      ["state", html`<${State} name=${one.cordoned ? "cordoned" : one.schedulable ? "schedulable" : "unschedulable"} />`],
+      ...factsOf("nodes", row),
       ["cordoned", markText(one.cordoned)],
-      ["host", one.hostName],
-      ["rack", one.rackName],
       ["reserved by", one.reservations?.join(", ")],
       ...Object.entries(one.attributes ?? {}).filter(([key]) => !/^si(\.io)?\//.test(key)),
     ]} />
-    <${AmountTable} caption="Amounts" rows=${[["capacity", one.capacity], ["allocated", one.allocated], ["foreign", one.occupied], ["available", one.available]]} />
+    <${AmountTable} caption="Amounts" rows=${amountsOf("nodes", row)} />
     <p><${Link} page="applications" params=${{ node: name }}>Applications on it<//></p>
     <${Actions} actions=${[one.cordoned ? {
       name: "uncordon", label: "Uncordon", path: `${path}/uncordon`, text: "The node takes allocations again, unless its resource manager drains it.", outcome: () => "Uncordoned.",

@@ -2,15 +2,14 @@
 
 import { segment, usePoll } from "../api.js";
 import { Actions, markText } from "../actions.js";
+import { amountsOf, chooseKinds, columnsOf, factsOf, useRow } from "../catalogue.js";
 import { Explained } from "../explanation.js";
 import { html, useMemo, useRef, useState } from "../html.js";
-import { AmountTable, Bar, BarKey, Choice, Facts, Link, Loaded, QueueLink, Search, State } from "../parts.js";
+import { AmountTable, Bar, BarKey, Choice, Facts, Link, Loaded, QueueLink, Search } from "../parts.js";
 import { setParams } from "../route.js";
 import { ROW_PX, useAll, windowOf } from "../table.js";
-import { count, kindsOf } from "../units.js";
+import { count } from "../units.js";
 import { QueueLimits } from "./queue_limits.js";
-
-const BARS = 3; // resource types that are shown at once, unless the user chooses one
 
 export function Queues({ partition, params }) {
   const table = useAll(`partition/${segment(partition)}/table/queues`, {});
@@ -69,47 +68,30 @@ function filter(rows, text, closed) {
 export function QueueRows({ rows, resources, kind = "", parents, closed, onToggle, isTall }) {
   const box = useRef(null);
   const [seen, setSeen] = useState([0, 60]);
-  const maxima = useMemo(() => new Map(rows.map((row) => [row.queue, row.maximum])), [rows]);
   const measure = () => {
     const now = windowOf(box.current);
     setSeen((old) => (old[0] === now[0] && old[1] === now[1] ? old : now));
   };
-  const kinds = kind ? [kind] : kindsOf(Object.fromEntries(resources.map((one) => [one, 0]))).slice(0, BARS);
+  const [, ...columns] = columnsOf("queues", chooseKinds(kind, resources), rows);
   const first = Math.min(seen[0], Math.max(0, rows.length - 1));
   const part = isTall ? rows.slice(first, seen[1]) : rows;
   const above = isTall ? first : 0;
   const below = isTall ? Math.max(0, rows.length - seen[1]) : 0;
-  const spacer = (key, number) => number > 0 && html`<tr key=${key} class="spacer" aria-hidden="true"><td colspan=${kinds.length + 3} style=${{ height: `${number * ROW_PX}px` }}></td></tr>`;
+  const spacer = (key, number) => number > 0 && html`<tr key=${key} class="spacer" aria-hidden="true"><td colspan=${columns.length + 1} style=${{ height: `${number * ROW_PX}px` }}></td></tr>`;
   return html`<div class="scroll ${isTall ? "tall" : ""}" tabindex="0" role="region" aria-label="Queues" ref=${box} onScroll=${isTall ? measure : undefined}>
     <table class="windowed" aria-rowcount=${rows.length + 1}>
       <caption class="hidden">Queues with their usage</caption>
-      <thead><tr aria-rowindex="1"><th scope="col">queue</th><th scope="col">state</th>${kinds.map((one) => html`<th scope="col" key=${one}>${one}</th>`)}<th scope="col" class="number">running</th></tr></thead>
+      <thead><tr aria-rowindex="1"><th scope="col">queue</th>${columns.map((one) => html`<th scope="col" key=${one.name} class=${one.isNumber ? "number" : ""} title=${one.title}>${one.heading}</th>`)}</tr></thead>
       <tbody>
         ${spacer("above", above)}
         ${part.map((row, index) => html`<tr key=${row.queue} aria-rowindex=${above + index + 2}>
           <td><${Name} row=${row} isParent=${parents?.has(row.queue)} isClosed=${closed?.has(row.queue)} onToggle=${onToggle} /></td>
-          <td><${State} name=${row.state} /></td>
-          ${kinds.map((one) => html`<td key=${one}>${isUnconcerned(row, one) ? html`<span class="quiet">–</span>` : html`<${Bar} kind=${one} label=${`${row.queue} ${one}`} used=${row.used[one] ?? 0} total=${row.maximum?.[one]} scale=${scaleOf(maxima, row, one)} guaranteed=${row.guaranteed?.[one] ?? 0} pending=${row.pending?.[one] ?? 0} />`}</td>`)}
-          <td class="number">${row.runningApplications === null ? "" : `${count(row.runningApplications)}${row.maxApplications ? ` / ${count(row.maxApplications)}` : ""}`}</td>
+          ${columns.map((one) => html`<td key=${one.name} class=${one.isNumber ? "number" : ""}>${one.cell(row)}</td>`)}
         </tr>`)}
         ${spacer("below", below)}
       </tbody>
     </table>
   </div>`;
-}
-
-/** Whether a queue has nothing to do with a resource type, or the viewer may not see its amounts. */
-function isUnconcerned(row, kind) {
-  return row.used === null || !(row.used[kind] || row.pending?.[kind] || row.guaranteed?.[kind] || row.maximum?.[kind] !== undefined);
-}
-
-/** The maximum of the next queue above that has one. */
-function scaleOf(maxima, row, kind) {
-  for (let name = parentOf(row.queue); name; name = parentOf(name)) {
-    const found = maxima.get(name)?.[kind];
-    if (found !== undefined) return found;
-  }
-  return undefined;
 }
 
 function Name({ row, isParent, isClosed, onToggle }) {
@@ -125,22 +107,18 @@ function Name({ row, isParent, isClosed, onToggle }) {
 export function Queue({ partition, args: [name] }) {
   const path = `partition/${segment(partition)}/queue/${segment(name, true)}`;
   const poll = usePoll(path);
+  const row = useRow("queues", partition, name);
   return html`<${Loaded} poll=${poll}>${(one) => html`
     <${Facts} rows=${[
-      ["state", html`<${State} name=${one.status} />`],
+      ...factsOf("queues", row),
       ["stopped", markText(one.stopped)],
       ["parent", one.parent ? html`<${QueueLink} name=${one.parent} />` : ""],
-      ["running applications", `${count(one.runningApps ?? 0)}${one.maxRunningApps ? ` of ${count(one.maxRunningApps)}` : ""}`],
       ["order", one.sortingPolicy],
       ["defined by", one.isManaged ? "the configuration" : "placement"],
       ["preemption", one.preemptionEnabled ? `after ${one.preemptionDelay}` : "off"],
     ]} />
     <${AmountTable} caption="Amounts" bar=${(kind) => html`<${Bar} kind=${kind} label=${kind} isShort=${true} used=${one.allocatedResource?.[kind] ?? 0} total=${one.maxResource?.[kind]} guaranteed=${one.guaranteedResource?.[kind] ?? 0} pending=${one.pendingResource?.[kind] ?? 0} />`} rows=${[
-      ["used", one.allocatedResource],
-      ["guaranteed", one.guaranteedResource],
-      ["maximum", one.maxResource],
-      ["headroom", one.headroom],
-      ["pending", one.pendingResource],
+      ...amountsOf("queues", row),
       ["preempting", one.preemptingResource],
     ].filter(([, value]) => value && Object.keys(value).length)} />
     <p><${Link} page="applications" params=${{ queue: one.queuename, subtree: "true" }}>Applications<//> · <${Link} page="history" params=${{ queue: one.queuename }}>History<//></p>

@@ -1,0 +1,552 @@
+"""The catalogue of a partition, declared once. Each table has its columns, filters and orders here.
+
+From it follow the rows of the worker (`partition_worker/tables.py`), the routes with their parameters and the OpenAPI
+document (`yunishard/webservice/table_routes.py`), the lists of the commands with their options, `yunishard top`, the
+tables and detail pages of the dashboard, which requests it as JSON, and the reference in the documentation. A new
+column is a `Column` here, and a function in the worker if no attribute has its value.
+
+Commands and the dashboard read rows by the names of the columns, so a new column may be added anywhere.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Flag, StrEnum, auto
+from typing import Final, Literal, NamedTuple, get_args
+
+TableName = Literal["applications", "asks", "nodes", "queues", "users", "groups"]
+
+TABLE_NAMES: Final[tuple[TableName, ...]] = get_args(TableName)
+
+ROWS_MAX: Final = 10_000
+"""Rows of one answer, also without the parameter `limit`. Making them takes a worker about a tenth of a second, during
+which it does not schedule; the next rows are requested with `offset`.
+"""
+
+OFFSET_MAX: Final = 100_000_000
+"""The largest `offset`; there are not so many rows."""
+
+
+class Kind(StrEnum):
+    """The kind of a value, which decides how it is shown, aligned and sorted. Any value may be null."""
+
+    TEXT = "text"
+    CODE = "code"
+    """A reason code, which the dashboard shows as words: `node-full`."""
+    STATE = "state"
+    NUMBER = "number"
+    PERCENT = "percent"
+    SHARE = "share"
+    """A percentage of a limit, in a colour where it is nearly used up."""
+    TIME = "time"
+    """Unix nanoseconds; 0 if it has not happened."""
+    FLAG = "flag"
+    TEXTS = "texts"
+    AMOUNTS = "amounts"
+    """An amount of each resource type, in base units."""
+    LIMITS = "limits"
+    """Likewise; a missing type is unlimited."""
+
+
+_TYPES: Final[Mapping[Kind, str]] = {
+    Kind.CODE: "a reason code",
+    Kind.NUMBER: "a number",
+    Kind.PERCENT: "a percentage",
+    Kind.SHARE: "a percentage",
+    Kind.TIME: "Unix nanoseconds, 0 for never",
+    Kind.FLAG: "true or false",
+    Kind.TEXTS: "a list of texts",
+    Kind.AMOUNTS: "amounts by resource type",
+    Kind.LIMITS: "amounts by resource type",
+}
+
+
+def describe_kind(kind: Kind) -> str:
+    """Return what values of this kind are in JSON."""
+    return _TYPES.get(kind, "a text")
+
+
+class View(Flag):
+    """Where a column is shown without being asked for. JSON and CSV have all columns."""
+
+    LIST = auto()
+    """The list of a command."""
+    WIDE = auto()
+    """The list with `-o wide`."""
+    TOP = auto()
+    TOP_WIDE = auto()
+    """`yunishard top` on a screen that is wide enough."""
+    BOARD = auto()
+    """The table of the dashboard."""
+    DETAIL = auto()
+    """The facts of one object: `yunishard … show`, and its page of the dashboard."""
+
+
+_LIST, _WIDE, _DETAIL, _BOARD = View.LIST, View.WIDE, View.DETAIL, View.BOARD
+_TOP, _TOP_WIDE = View.TOP, View.TOP_WIDE
+_EVERYWHERE: Final = _LIST | _TOP | _BOARD | _DETAIL
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table."""
+
+    name: str
+    """In answers, and for sorting."""
+    kind: Kind
+    meaning: str
+    source: str = ""
+    """The attribute of the object in the worker that has the value; empty if the worker computes it."""
+    views: View = _WIDE
+    heading: str = ""
+    """The heading of tables; the name as words if empty."""
+    of: str = ""
+    """A column with the maximum: both are shown together, as in `3 / 5`."""
+    also: str = ""
+    """A column with a flag, whose heading is added if it is set, as in `schedulable, reserved`."""
+    link: str = ""
+    """The kind of object that the value names."""
+    is_public: bool = False
+    """Whether it is also shown of a queue in which the viewer has no right, but in one below it."""
+    is_sortable: bool = True
+
+    @property
+    def title(self) -> str:
+        """The heading of tables."""
+        return self.heading or self.words
+
+    @property
+    def words(self) -> str:
+        """The name as words, for the facts of one object."""
+        return re.sub("([A-Z])", r" \1", self.name).lower()
+
+    @property
+    def has_amounts(self) -> bool:
+        """Whether it has an amount of each resource type; `COLUMN.TYPE` sorts by one type."""
+        return self.kind in (Kind.AMOUNTS, Kind.LIMITS)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A parameter that selects rows."""
+
+    name: str
+    meaning: str
+    label: str = ""
+    """The name of the field of the dashboard; empty if it has none."""
+    choices: tuple[str, ...] = ()
+    """The only values; without them any text."""
+    unset: str = "all"
+    """The choice that removes it."""
+    option: str = ""
+    """The option of the commands, if its name is another one."""
+    metavar: str = ""
+
+    @property
+    def is_flag(self) -> bool:
+        """Whether the filter is set or not."""
+        return self.choices == FLAG
+
+
+FLAG: Final = ("true", "false")
+
+
+class Bars(NamedTuple):
+    """Columns that are shown as a bar for each resource type."""
+
+    used: tuple[str, ...]
+    """The sum of these is used."""
+    total: str
+    guaranteed: str = ""
+    pending: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table."""
+
+    key: str
+    """The column that names the object."""
+    noun: str
+    """The name of an object, in the singular."""
+    summary: str
+    columns: tuple[Column, ...]
+    filters: tuple[Filter, ...]
+    sorts: tuple[str, ...]
+    """Orders to choose from, the usual one first."""
+    argument: str = "text"
+    """The filter that follows `list` in commands."""
+    bars: Bars | None = None
+
+    def find_column(self, name: str) -> Column | None:
+        """Return the column of this name; None if there is none."""
+        return next((one for one in self.columns if one.name == name), None)
+
+    def list_columns(self, view: View) -> tuple[Column, ...]:
+        """Return the columns of a view."""
+        return tuple(one for one in self.columns if one.views & view)
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """Values of the filter `state`; empty if the table has no such filter."""
+        return next((one.choices for one in self.filters if one.name == "state"), ())
+
+    @property
+    def sortable(self) -> tuple[str, ...]:
+        """The columns that rows can be sorted by."""
+        return tuple(one.name for one in self.columns if one.is_sortable)
+
+
+# Filters of several tables --------------------------------------------------------------------------------------------
+
+_IN_QUEUE: Final = (
+    Filter("queue", "Only in this queue.", "Queue"),
+    Filter("subtree", "`true`: also in all queues below `queue`.", choices=FLAG),
+)
+_OF_USER: Final = Filter("user", "Only of this user.", "User")
+
+
+def _has_text(what: str) -> Filter:
+    return Filter("text", f"Only {what} that contain this text; case does not matter.", "Name")
+
+
+# Queues ---------------------------------------------------------------------------------------------------------------
+
+QUEUES: Final = Table(
+    key="queue",
+    noun="queue",
+    summary="The queues, one row for each",
+    columns=(
+        Column("queue", Kind.TEXT, "Full path.", "path", _EVERYWHERE, link="queue", is_public=True),
+        Column("state", Kind.STATE, "Active, stopped or draining.", views=_EVERYWHERE, is_public=True),
+        Column(
+            "used", Kind.AMOUNTS, "The amounts that allocations in it and below it use.", "allocated", _LIST | _DETAIL
+        ),
+        Column(
+            "guaranteed",
+            Kind.LIMITS,
+            "The amounts that other queues cannot keep from it for long.",
+            "guaranteed",
+            _LIST | _TOP_WIDE | _DETAIL,
+        ),
+        Column("maximum", Kind.LIMITS, "The amounts that it may use at most.", "maximum", _LIST | _DETAIL),
+        Column(
+            "pending",
+            Kind.AMOUNTS,
+            "The amounts that asks in it and below it wait for.",
+            "pending",
+            _LIST | _TOP | _DETAIL,
+        ),
+        Column(
+            "runningApplications",
+            Kind.NUMBER,
+            "Applications that run in it and below it.",
+            "running",
+            _EVERYWHERE,
+            heading="running",
+            of="maxApplications",
+        ),
+        Column("maxApplications", Kind.NUMBER, "The number that may run; null is unlimited.", heading="max apps"),
+        Column(
+            "applications",
+            Kind.NUMBER,
+            "Applications in it and below it that have not ended.",
+            views=_WIDE | _DETAIL,
+            heading="apps",
+        ),
+        Column("headroom", Kind.LIMITS, "The amounts that may still be placed in it.", views=_WIDE | _DETAIL),
+        Column("priority", Kind.NUMBER, "The highest priority of its asks, as its parent sees it; null without asks."),
+        Column("leaf", Kind.FLAG, "Whether applications may be in it.", "leaf", is_public=True),
+        Column("managed", Kind.FLAG, "Whether the configuration defines it.", "managed", is_public=True),
+    ),
+    filters=(
+        _has_text("paths"),
+        Filter("state", "Only in this state.", "State", ("active", "stopped", "draining")),
+        Filter("queue", "Only this queue."),
+        _IN_QUEUE[1],
+    ),
+    sorts=("queue", "-used", "-pending", "-runningApplications"),
+    argument="queue",
+    bars=Bars(("used",), "maximum", "guaranteed", "pending"),
+)
+
+# Applications and asks ------------------------------------------------------------------------------------------------
+
+LIVE_STATES: Final = ("new", "accepted", "starting", "running", "resuming", "completing", "failing")
+"""States of applications that have not ended."""
+
+APPLICATIONS: Final = Table(
+    key="application",
+    noun="application",
+    summary="The applications, one row for each",
+    columns=(
+        Column("application", Kind.TEXT, "Its ID.", "application_id", _EVERYWHERE, link="application"),
+        Column("state", Kind.STATE, "Its state.", views=_EVERYWHERE),
+        Column("queue", Kind.TEXT, "Its leaf queue.", "queue.path", _EVERYWHERE, link="queue"),
+        Column(
+            "user",
+            Kind.TEXT,
+            "The user that submitted it.",
+            "user.name",
+            _LIST | _TOP_WIDE | _BOARD | _DETAIL,
+            link="user",
+        ),
+        Column(
+            "used", Kind.AMOUNTS, "The amounts that its allocations use, with placeholders.", "charged", _EVERYWHERE
+        ),
+        Column("pending", Kind.AMOUNTS, "The amounts that its asks wait for.", "pending", _EVERYWHERE),
+        Column("allocations", Kind.NUMBER, "Its allocations.", views=_LIST | _BOARD | _DETAIL, heading="allocs"),
+        Column("asks", Kind.NUMBER, "Its pending asks.", views=_LIST | _TOP_WIDE | _BOARD | _DETAIL),
+        Column(
+            "submitted", Kind.TIME, "The time of its submission.", "submitted_ns", _LIST | _TOP_WIDE | _BOARD | _DETAIL
+        ),
+        Column(
+            "reason",
+            Kind.CODE,
+            "The reason why the asks wait that are tried first; empty without asks.",
+            views=_LIST | _TOP_WIDE | _BOARD,
+            heading="waits for",
+        ),
+        Column("priority", Kind.NUMBER, "The highest priority of its asks; null without asks."),
+        Column("groups", Kind.TEXTS, "The groups of its user.", views=_WIDE | _DETAIL, is_sortable=False),
+        Column("started", Kind.TIME, "The time when it last began to run.", "started_ns", _WIDE | _DETAIL),
+        Column("finished", Kind.TIME, "The time when it ended.", "finished_ns", _WIDE | _DETAIL),
+        Column("message", Kind.TEXT, "The reason why it was rejected.", views=_WIDE | _DETAIL),
+    ),
+    filters=(
+        _has_text("IDs"),
+        Filter(
+            "state",
+            "Only in this state. If empty: all that have not ended; `ended`: all that have; `all`: both.",
+            "State",
+            (*LIVE_STATES, "completed", "failed", "rejected", "ended", "all"),
+            unset="not ended",
+        ),
+        *_IN_QUEUE,
+        _OF_USER,
+        Filter("node", "Only with an allocation on this node.", "Node"),
+        Filter("application", "Only this application."),
+    ),
+    sorts=("-pending", "-used", "-submitted", "application", "queue", "user"),
+)
+
+ASKS: Final = Table(
+    key="key",
+    noun="ask",
+    summary="The pending asks, one row for equal asks of an application",
+    columns=(
+        Column("key", Kind.TEXT, "The key of the first of them.", "head.key", _LIST | _BOARD, heading="ask"),
+        Column("application", Kind.TEXT, "Their application.", "application.application_id", _LIST, link="application"),
+        Column("queue", Kind.TEXT, "The queue of the application.", "application.queue.path", _LIST, link="queue"),
+        Column(
+            "user", Kind.TEXT, "The user that submitted the application.", "application.user.name", _LIST, link="user"
+        ),
+        Column("count", Kind.NUMBER, "The number of them.", views=_LIST | _BOARD),
+        Column("resource", Kind.AMOUNTS, "The amounts that each of them asks for.", "head.resources", _LIST | _BOARD),
+        Column(
+            "state",
+            Kind.STATE,
+            "`pending`; `reserved`: a node is reserved for the first; `held`: they wait for a placeholder.",
+            views=_LIST | _BOARD,
+        ),
+        Column("priority", Kind.NUMBER, "Their priority.", "group.priority", _LIST | _BOARD),
+        Column("created", Kind.TIME, "The time when the first of them was created.", "head.created_ns", _LIST | _BOARD),
+        Column("reason", Kind.CODE, "The reason why they wait.", views=_LIST | _BOARD, heading="waits for"),
+        Column(
+            "message",
+            Kind.TEXT,
+            "The reason why the last attempt failed.",
+            views=_WIDE | _BOARD,
+            heading="last attempt",
+        ),
+        Column(
+            "requiredNode",
+            Kind.TEXT,
+            "The only node that they may run on.",
+            "group.shape.required_node",
+            link="node",
+        ),
+        Column("placeholder", Kind.FLAG, "Whether they are placeholders of a gang.", "head.placeholder"),
+        Column("taskGroup", Kind.TEXT, "Their group in the gang.", "head.task_group"),
+    ),
+    filters=(
+        Filter("text", "Only with this text in the key of the first ask; case does not matter.", "Name"),
+        Filter("application", "Only of this application.", "Application", option="--app", metavar="APP"),
+        *_IN_QUEUE,
+        _OF_USER,
+    ),
+    sorts=("application", "-count", "-resource", "created"),
+)
+
+# Nodes ----------------------------------------------------------------------------------------------------------------
+
+NODES: Final = Table(
+    key="node",
+    noun="node",
+    summary="The nodes, one row for each",
+    columns=(
+        Column("node", Kind.TEXT, "Its ID.", "node_id", _EVERYWHERE, link="node"),
+        Column("state", Kind.STATE, "Schedulable, unschedulable or cordoned.", views=_EVERYWHERE, also="reserved"),
+        Column(
+            "used", Kind.AMOUNTS, "The amounts that allocations of the partition use.", "allocated", _LIST | _DETAIL
+        ),
+        Column(
+            "foreign",
+            Kind.AMOUNTS,
+            "The amounts that allocations of other schedulers use.",
+            "occupied",
+            _LIST | _DETAIL,
+        ),
+        Column("available", Kind.AMOUNTS, "The amounts that are left.", "available", _LIST | _TOP | _DETAIL),
+        Column("capacity", Kind.AMOUNTS, "Its size.", "capacity", _LIST | _DETAIL),
+        Column(
+            "utilization", Kind.PERCENT, "The largest used share of any resource type.", views=_LIST, heading="used%"
+        ),
+        Column("allocations", Kind.NUMBER, "Allocations of the partition.", views=_EVERYWHERE, heading="allocs"),
+        Column("reserved", Kind.FLAG, "Whether it is reserved for an ask."),
+        Column("host", Kind.TEXT, "The host name.", views=_WIDE | _DETAIL),
+        Column("rack", Kind.TEXT, "The rack.", views=_WIDE | _TOP_WIDE | _BOARD | _DETAIL),
+        Column("instanceType", Kind.TEXT, "The instance type.", views=_WIDE | _DETAIL),
+        Column("partition", Kind.TEXT, "Its partition."),
+    ),
+    filters=(
+        _has_text("IDs"),
+        Filter(
+            "state",
+            "Only in this state; `reserved`: only those that are reserved for an ask.",
+            "State",
+            ("schedulable", "unschedulable", "cordoned", "reserved"),
+        ),
+        Filter("node", "Only this node."),
+        Filter("attribute", "Only with this attribute: `NAME=VALUE`.", "Attribute", metavar="NAME=VALUE"),
+    ),
+    sorts=("node", "-utilization", "-available", "-allocations", "state"),
+    bars=Bars(("used", "foreign"), "capacity"),
+)
+
+# Users and groups -----------------------------------------------------------------------------------------------------
+
+
+def _declare_usage(of: str) -> Table:
+    """Return the table of the users or of the groups."""
+    board = _LIST | _BOARD
+    return Table(
+        key="name",
+        noun=of,
+        summary=f"The usage and limits of {of}s, one row for each {of} and queue",
+        columns=(
+            Column("name", Kind.TEXT, f"The {of}.", "name", board, heading=of, link="user" if of == "user" else ""),
+            Column("queue", Kind.TEXT, "The queue, with those below it.", "usage.path", board, link="queue"),
+            Column("used", Kind.AMOUNTS, f"The amounts that the {of} uses there.", "usage.used", board),
+            Column(
+                "maximum", Kind.LIMITS, f"The amounts that the {of} may use there.", "maximum", board, heading="limit"
+            ),
+            Column(
+                "utilization",
+                Kind.SHARE,
+                "The largest used share of any limit, of resources or applications; null without a limit.",
+                "utilization",
+                board,
+                heading="of limit",
+            ),
+            Column(
+                "runningApplications",
+                Kind.NUMBER,
+                f"Running applications of the {of} there.",
+                views=board,
+                heading="running",
+                of="maxApplications",
+            ),
+            Column(
+                "maxApplications",
+                Kind.NUMBER,
+                "The number that may run; null is unlimited.",
+                "max_applications",
+                heading="max apps",
+            ),
+        ),
+        filters=(
+            _has_text("names"),
+            *_IN_QUEUE,
+            Filter("limited", "`true`: only queues where a limit applies.", "With a limit", FLAG),
+        ),
+        sorts=("name", "-utilization", "-used"),
+    )
+
+
+TABLES: Final[Mapping[TableName, Table]] = {
+    "applications": APPLICATIONS,
+    "asks": ASKS,
+    "nodes": NODES,
+    "queues": QUEUES,
+    "users": _declare_usage("user"),
+    "groups": _declare_usage("group"),
+}
+
+
+# Orders ---------------------------------------------------------------------------------------------------------------
+
+
+class SortOrder(NamedTuple):
+    """The column that rows are sorted by."""
+
+    column: Column
+    resource: str = ""
+    """The resource type of a column with amounts; empty for the largest share of any type."""
+    is_descending: bool = False
+
+
+def parse_sort(name: TableName, text: str) -> SortOrder:
+    """Parse the parameter `sort` of a table: `COLUMN` or `COLUMN.TYPE`, with `-` in front for descending order.
+
+    Raises:
+        ValueError: the table has no such column; the text names those it has.
+    """
+    table = TABLES[name]
+    wanted, dot, resource = text.removeprefix("-").partition(".")
+    column = table.find_column(wanted)
+    if column is None or not column.is_sortable:
+        raise ValueError(f"{name} cannot be sorted by {wanted[:64]!r}, but by {', '.join(table.sortable)}")
+    if dot and not (column.has_amounts and resource):
+        amounts = ", ".join(f"{one.name}.TYPE" for one in table.columns if one.has_amounts)
+        raise ValueError(f"{text[:64]!r} is no order of {name}: a resource type may follow in {amounts}")
+    return SortOrder(column, resource, text.startswith("-"))
+
+
+def describe_tables() -> dict[str, object]:
+    """Return the catalogue as a JSON object, for the dashboard and other programs."""
+    return {
+        name: {
+            "key": table.key,
+            "noun": table.noun,
+            "summary": table.summary,
+            "columns": [
+                {
+                    "name": one.name,
+                    "kind": one.kind,
+                    "heading": one.title,
+                    "words": one.words,
+                    "meaning": one.meaning,
+                    "of": one.of,
+                    "also": one.also,
+                    "link": one.link,
+                    "views": [str(view.name).lower() for view in one.views],
+                    "isSortable": one.is_sortable,
+                }
+                for one in table.columns
+            ],
+            "filters": [
+                {
+                    "name": one.name,
+                    "label": one.label,
+                    "meaning": one.meaning,
+                    "choices": list(one.choices),
+                    "unset": one.unset,
+                }
+                for one in table.filters
+            ],
+            "sorts": list(table.sorts),
+            "bars": table.bars and table.bars._asdict(),
+        }
+        for name, table in TABLES.items()
+    }
