@@ -20,6 +20,7 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -36,9 +37,6 @@ from yunishard.common.postgres.connection import (
 )
 from yunishard.partition_worker.journal.protocol import Fenced, Journal, Journals, ReadableJournal, Statistics
 from yunishard.partition_worker.recovery import JournalDamaged
-
-PIECE_BYTES: Final = 1 << 20
-"""Bytes of a snapshot in one row."""
 
 PAGE_ROWS: Final = 32
 """Group commits that are read at a time."""
@@ -337,7 +335,8 @@ class PostgresJournal(_Reading, Journal):
             database.transaction() as connection,
         ):
             connection.execute("DELETE FROM snapshots WHERE partition = %s AND number = %s AND epoch = %s", key)
-            rows = ((*key, at, piece, zlib.crc32(piece)) for at, piece in enumerate(_cut(content)))
+            pieces = chain(filter(None, content), [b""])  # an empty piece is the end
+            rows = ((*key, at, piece, zlib.crc32(piece)) for at, piece in enumerate(pieces))
             connection.cursor().executemany("INSERT INTO snapshots VALUES (%s, %s, %s, %s, %s, %s)", rows)
 
     def record_snapshot(self, number: int) -> bool:
@@ -418,19 +417,6 @@ def _check_epoch(connection: Connection, partition: str) -> None:
     epoch, broker = msgspec.convert(found, tuple[int, int])
     if epoch >= (broker + 1) * NUMBERS_PER_INCARNATION:
         raise JournalDamaged(f"its epoch {epoch} is later than all that broker {broker} may grant")
-
-
-def _cut(content: Iterable[bytes]) -> Iterator[bytes]:
-    """The content in pieces of PIECE_BYTES, and an empty one at the end."""
-    rest = bytearray()
-    for part in content:
-        rest += part
-        while len(rest) >= PIECE_BYTES:
-            yield bytes(rest[:PIECE_BYTES])
-            del rest[:PIECE_BYTES]
-    if rest:
-        yield bytes(rest)
-    yield b""
 
 
 def _split_group(content: bytes) -> list[bytes]:
