@@ -19,20 +19,17 @@ import shutil
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import BinaryIO, Final
 
 import msgspec
-from rich.console import Console
-from rich.progress import Progress
 
 from yunishard.broker.store import RECORD_NAME
 from yunishard.cli.main import CommandFailed, CommandUnusable
 from yunishard.common.process.folders import lock_folder, remove_any, sync_folder
-from yunishard.common.process.terminal import find_raw_stream
 from yunishard.common.settings import DIR, FILE, SETTINGS, Settings, SettingsError, read_settings
 from yunishard.common.sqlite_file import LOCK_MAX_S, find_log, sync_file
 from yunishard.common.text_formats import describe_file_error, format_count
@@ -46,9 +43,6 @@ from yunishard.webservice.audit import AUDIT
 
 FORMAT: Final = 1
 """Of the manifest and the directories beside it."""
-
-PIECE_PAGES: Final = 256
-"""Pages of an SQLite file that are copied at a time, between two changes of the progress line."""
 
 PIECE_BYTES: Final = 1 << 20
 
@@ -162,13 +156,12 @@ def _back_up(state: Path, settings: Settings, target: Path) -> tuple[Manifest, i
     unfinished = target.with_name(f"{target.name}.unfinished-{os.getpid()}")
     unfinished.mkdir(mode=0o700)
     try:
-        with _show_progress(state) as advance:
-            backup = _Backup(state, unfinished, advance)
-            backup.copy_journals()
-            for name in (RECORD_NAME, HISTORY):
-                backup.copy_database(name)
-            backup.copy_audit_log()
-            backup.copy_settings(settings)
+        backup = _Backup(state, unfinished)
+        backup.copy_journals()
+        for name in (RECORD_NAME, HISTORY):
+            backup.copy_database(name)
+        backup.copy_audit_log()
+        backup.copy_settings(settings)
         backup.manifest.finished = _now()
         _write(unfinished / "manifest.json", msgspec.json.format(msgspec.json.encode(backup.manifest)))
         for folder, _, _ in os.walk(unfinished):
@@ -181,23 +174,6 @@ def _back_up(state: Path, settings: Settings, target: Path) -> tuple[Manifest, i
     return backup.manifest, sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
 
 
-@contextmanager
-def _show_progress(state: Path) -> Iterator[Callable[[int], None]]:
-    """Show a progress line on a terminal; give the function that counts copied bytes."""
-    console = Console(file=find_raw_stream(sys.stderr))
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(f"copying {state}", total=_size(state))
-        yield lambda size: progress.advance(task, size)
-
-
-def _size(folder: Path) -> int:
-    size = 0
-    for path in folder.rglob("*"):
-        with suppress(OSError):  # it has just been removed
-            size += path.lstat().st_size
-    return size
-
-
 def _now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
@@ -205,8 +181,8 @@ def _now() -> str:
 class _Backup:
     """Copies the parts of one state directory."""
 
-    def __init__(self, state: Path, target: Path, advance: Callable[[int], None]) -> None:
-        self._state, self._target, self._advance = state, target, advance
+    def __init__(self, state: Path, target: Path) -> None:
+        self._state, self._target = state, target
         self.manifest = Manifest(release=version("yunishard"), started=_now(), state=str(state))
 
     # Journals ---------------------------------------------------------------------------------------------------------
@@ -287,18 +263,10 @@ class _Backup:
     def _copy_content(self, source: sqlite3.Connection, path: Path) -> None:
         """Copy what a transaction of this connection reads."""
         target = self._find_target(path)
-        done = 0
-
-        def advance(_: int, remaining: int, total: int) -> None:
-            nonlocal done
-            self._advance((total - remaining - done) * page_bytes)
-            done = total - remaining
-
-        page_bytes = source.execute("PRAGMA page_size").fetchone()[0]
         os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         with closing(sqlite3.connect(target, isolation_level=None)) as copied:
             copied.execute("PRAGMA synchronous=OFF")  # it is made durable as a whole
-            source.backup(copied, pages=PIECE_PAGES, progress=advance)
+            source.backup(copied)
         sync_file(target)
         name = str(target.relative_to(self._target))
         self.manifest.formats[name] = source.execute("PRAGMA user_version").fetchone()[0]
@@ -310,7 +278,6 @@ class _Backup:
         with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as copied:
             while piece := source.read(min(left, PIECE_BYTES)):
                 copied.write(piece)
-                self._advance(len(piece))
                 left -= len(piece)
             copied.flush()
             os.fsync(copied.fileno())

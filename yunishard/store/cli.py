@@ -10,20 +10,17 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
-from rich.console import Console
-from rich.progress import track
 
 from yunishard.broker.sqlite_store import SqliteStore
 from yunishard.broker.store import RECORD_NAME, Store
 from yunishard.cli.main import CommandFailed, CommandUnusable
 from yunishard.common.messages.control_messages import ManagerRecord
 from yunishard.common.messages.wire import encode_body
-from yunishard.common.process.terminal import find_raw_stream
 from yunishard.common.settings import STORE, Settings, SettingsError, replace_settings
 from yunishard.common.text_formats import format_count
 from yunishard.deploy.settings import resolve_settings
@@ -203,15 +200,10 @@ def _copy(source: str, target: str) -> None:
         if is_used or not is_empty(new.history, new.audit):
             raise SettingsError(f"{target}: is not empty; nothing was copied")
         partitions = old.journals.epochs()
-        console = Console(file=find_raw_stream(sys.stderr))
-        steps = track(
-            partitions.items(), "copying journals", console=console, transient=True, disable=not console.is_terminal
-        )
-        for partition, epoch in steps:
+        for partition, epoch in partitions.items():
             _copy_journal(old.journals, new.journals, partition, epoch)
         if old.history.exists():
-            with console.status("copying the history") if console.is_terminal else nullcontext():
-                copy_history(old.history, new.history)
+            copy_history(old.history, new.history)
         copy_audit_log(old.audit, new.audit)
         rms = _copy_record(old.record, new.record)  # last: without it, the copy is no system yet
     _say(f"copied {_count(len(partitions), rms)}, the history and the audit log")
