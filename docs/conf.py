@@ -51,6 +51,10 @@ def add_catalogue(_: Sphinx, page: str, source: list[str]) -> None:
         lines += [
             f"| `{one.name}` | {' '.join([one.meaning, *map('`{}`'.format, one.choices)])} |" for one in table.filters
         ]
+        if table.actions:
+            lines += ["", "| action | meaning |", "|---|---|"]
+            path = f"POST /ws/v1/partition/{{p}}/{table.noun}/{{name}}"
+            lines += [f"| `{path}/{one.name}` | {one.about.capitalize()}. {one.more} |" for one in table.actions]
     before, mark, after = source[0].partition(CATALOGUE_AT)
     assert mark, "docs/rest.md has no place for the catalogue"
     source[0] = f"{before}{chr(10).join(lines)}\n\n{mark}{after}"

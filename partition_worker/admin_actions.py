@@ -8,6 +8,7 @@ A manual scheduling step is one decision: an allocation, a placeholder swap, a r
 effects of earlier steps, as when the worker schedules by itself.
 """
 
+import msgspec
 from msgspec.json import encode
 
 from yunishard.common.messages.query_messages import (
@@ -22,6 +23,7 @@ from yunishard.common.messages.rm_messages import AllocationRelease
 from yunishard.common.messages.wire import Incoming, decode_body
 from yunishard.common.names import external_name
 from yunishard.common.rest.records import DecisionView, KilledView, MovedView, NodeStateView, QueueStateView, StepsView
+from yunishard.common.text_formats import format_count
 from yunishard.partition_worker.engine.administration import NotDone, no_application, no_queue
 from yunishard.partition_worker.engine.application import Application
 from yunishard.partition_worker.engine.effects import Effect
@@ -46,16 +48,18 @@ def act(partition: Partition, rm: str, incoming: Incoming, now: float, *, manual
                 kill = decode_body(KillApplication, incoming.body)
                 application = _find_visible(partition, kill)
                 effects = partition.kill(kill.application_id, kill.actor, now)
-                state = str(application.state)
-                view = KilledView(application_id=kill.application_id, partition=kill.name or plain_name, state=state)
+                name, state = kill.name or plain_name, str(application.state)
+                outcome = f"{kill.application_id} in partition {name} is {state.lower()}"
+                view = KilledView(application_id=kill.application_id, partition=name, state=state, outcome=outcome)
             case "MoveApplication":
                 move = decode_body(MoveApplication, incoming.body)
                 if not move.queue:
                     raise NotDone(400, "no queue to move the application to")
                 application = _find_visible(partition, move)
                 effects = partition.move(move.application_id, move.queue, move.actor, now)
-                path = application.queue.path
-                view = MovedView(application_id=move.application_id, partition=move.name or plain_name, queue=path)
+                name, path = move.name or plain_name, application.queue.path
+                outcome = f"{move.application_id} in partition {name} is in {path}"
+                view = MovedView(application_id=move.application_id, partition=name, queue=path, outcome=outcome)
             case "ChangeQueue":
                 view, effects = _change_queue(partition, decode_body(ChangeQueue, incoming.body), plain_name, now)
             case "ChangeNode":
@@ -88,12 +92,16 @@ def _change_queue(
         effects = partition.start_queue(wanted.queue, wanted.actor, now)
     queue = partition.tree.find(wanted.queue)
     above = None if queue is None or queue.parent is None else queue.parent.find_stopped()
+    path, state = (wanted.queue.lower(), "") if queue is None else (queue.path, queue.status)
+    name = wanted.name or plain_name
+    until = "" if above is None else f"; it gets nothing before {above.path} is started"
     return QueueStateView(
-        partition=wanted.name or plain_name,
-        queue=wanted.queue.lower() if queue is None else queue.path,
-        state="" if queue is None else queue.status,
+        partition=name,
+        queue=path,
+        state=state,
         stopped=build_mark_view(partition.tree.stops.get(wanted.queue.lower())),
         stopped_above="" if above is None else above.path,
+        outcome=f"{path} in partition {name} is {state.lower() or 'started'}{until}",
     ), effects
 
 
@@ -107,7 +115,22 @@ def _change_node(
             effects = partition.drain_node(wanted.node_id, wanted.reason, wanted.actor, now)
         case "uncordon":
             effects = partition.uncordon_node(wanted.node_id, wanted.actor, now)
-    return build_node_state(partition, wanted.node_id, wanted.name or plain_name), effects
+    view = build_node_state(partition, wanted.node_id, wanted.name or plain_name)
+    rest = "" if wanted.action == "uncordon" else _describe_rest(view)
+    outcome = f"{view.node_id} in partition {view.partition} is {view.state}{rest}"
+    return msgspec.structs.replace(view, outcome=outcome), effects
+
+
+def _describe_rest(view: NodeStateView) -> str:
+    """Describe the allocations on a node that is drained or cordoned."""
+    counts = [
+        (view.running, "allocation", "running"),
+        (view.leaving, "allocation", "leaving"),
+        (view.required, "allocation", "staying, as they require the node"),
+        (view.foreign, "foreign allocation", "staying"),
+    ]
+    parts = [f"{format_count(number, what)} {how}" for number, what, how in counts if number]
+    return f": {', '.join(parts)}" if parts else ": nothing runs there"
 
 
 def _find_visible(partition: Partition, message: KillApplication | MoveApplication) -> Application:

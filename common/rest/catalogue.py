@@ -151,6 +151,40 @@ class Filter:
 FLAG: Final = ("true", "false")
 
 
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A query parameter of an action."""
+
+    name: str
+    meaning: str
+    label: str
+    """The name of the field of the dashboard."""
+    is_required: bool = False
+
+
+REASON: Final = Argument("reason", "Why, for other operators; part of events and of the state.", "Reason")
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A change that an operator makes to one object. The answer of the worker has a sentence about the outcome."""
+
+    name: str
+    label: str
+    """The button of the dashboard."""
+    about: str
+    """The change in one sentence, without the first capital and the full stop."""
+    more: str
+    """Its consequences, for the dialog of the dashboard and the description of the route."""
+    arguments: tuple[Argument, ...] = ()
+    is_for_admins: bool = True
+    """Whether it needs the role of scheduler administrator; otherwise the worker decides by the ACLs of the queue."""
+    is_dangerous: bool = False
+    """Whether the button is in the colour of a warning."""
+    states: tuple[str, ...] = ()
+    """States in which the dashboard offers it; empty for all."""
+
+
 class Bars(NamedTuple):
     """Columns that are shown as a bar for each resource type."""
 
@@ -177,6 +211,7 @@ class Table:
     argument: str = "text"
     """The filter that follows `list` in commands."""
     bars: Bars | None = None
+    actions: tuple[Action, ...] = ()
 
     def find_column(self, name: str) -> Column | None:
         """Return the column of this name; None if there is none."""
@@ -268,6 +303,26 @@ QUEUES: Final = Table(
     sorts=("queue", "-used", "-pending", "-runningApplications"),
     argument="queue",
     bars=Bars(("used",), "maximum", "guaranteed", "pending"),
+    actions=(
+        Action(
+            "stop",
+            "Stop the queue",
+            "stop a queue and those below it: no new applications, and nothing new for those in it",
+            "Its allocations run on. Restarts and other configurations leave it stopped, until it is started.",
+            (REASON,),
+            is_for_admins=False,
+            is_dangerous=True,
+            states=("active", "draining"),
+        ),
+        Action(
+            "start",
+            "Start the queue",
+            "start a queue that was stopped",
+            "Applications in it and below it are scheduled again, unless a queue above it is stopped.",
+            is_for_admins=False,
+            states=("stopped", "draining"),
+        ),
+    ),
 )
 
 # Applications and asks ------------------------------------------------------------------------------------------------
@@ -328,6 +383,26 @@ APPLICATIONS: Final = Table(
         Filter("application", "Only this application."),
     ),
     sorts=("-pending", "-used", "-submitted", "application", "queue", "user"),
+    actions=(
+        Action(
+            "move",
+            "Move to another queue",
+            "move an application to another queue; it continues to run",
+            "The application, with what it runs and asks for, is charged to the other queue from now on.",
+            (Argument("queue", "The full path of the leaf queue to move to.", "To", is_required=True),),
+            is_for_admins=False,
+            states=LIVE_STATES,
+        ),
+        Action(
+            "kill",
+            "Kill",
+            "fail an application and release everything it has",
+            "Its allocations are released, and its asks are removed. This cannot be undone.",
+            is_for_admins=False,
+            is_dangerous=True,
+            states=LIVE_STATES,
+        ),
+    ),
 )
 
 ASKS: Final = Table(
@@ -422,6 +497,32 @@ NODES: Final = Table(
     ),
     sorts=("node", "-utilization", "-available", "-allocations", "state"),
     bars=Bars(("used", "foreign"), "capacity"),
+    actions=(
+        Action(
+            "cordon",
+            "Cordon",
+            "keep new allocations from a node; what runs there continues",
+            "It stays cordoned, also if it is registered again, until it is uncordoned.",
+            (REASON,),
+            states=("schedulable", "unschedulable"),
+        ),
+        Action(
+            "uncordon",
+            "Uncordon",
+            "let a node take allocations again",
+            "If its resource manager drains it, it still takes none.",
+            states=("cordoned",),
+        ),
+        Action(
+            "drain",
+            "Drain",
+            "cordon a node, and have what runs there released",
+            "The resource manager is asked to release everything that runs there, except for allocations that require "
+            "this node. The request may be repeated, for what came there since.",
+            (REASON,),
+            is_dangerous=True,
+        ),
+    ),
 )
 
 # Users and groups -----------------------------------------------------------------------------------------------------
@@ -547,6 +648,17 @@ def describe_tables() -> dict[str, object]:
             ],
             "sorts": list(table.sorts),
             "bars": table.bars and table.bars._asdict(),
+            "actions": [
+                {
+                    "name": one.name,
+                    "label": one.label,
+                    "text": f"{one.about[0].upper()}{one.about[1:]}. {one.more}",
+                    "arguments": [{"name": each.name, "label": each.label} for each in one.arguments],
+                    "isDangerous": one.is_dangerous,
+                    "states": list(one.states),
+                }
+                for one in table.actions
+            ],
         }
         for name, table in TABLES.items()
     }

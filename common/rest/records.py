@@ -170,6 +170,8 @@ class KilledView(Struct, frozen=True, kw_only=True):
     application_id: str = field(name="applicationID")
     partition: str
     state: str
+    outcome: str = ""
+    """A sentence about what has changed."""
 
 
 class MovedView(Struct, frozen=True, kw_only=True):
@@ -179,6 +181,8 @@ class MovedView(Struct, frozen=True, kw_only=True):
     partition: str
     queue: str
     """Its full path."""
+    outcome: str = ""
+    """A sentence about what has changed."""
 
 
 class QueueStateView(View, frozen=True, kw_only=True):
@@ -193,6 +197,8 @@ class QueueStateView(View, frozen=True, kw_only=True):
     """Left out unless an operator stopped it."""
     stopped_above: str = ""
     """The path of a stopped queue above it, which keeps it stopped, too."""
+    outcome: str = ""
+    """A sentence about what has changed."""
 
 
 class EndedView(Struct, frozen=True, kw_only=True):
@@ -223,6 +229,8 @@ class NodeStateView(View, frozen=True, kw_only=True):
     """Allocations that require this node, which a drain leaves there."""
     foreign: int = 0
     """Allocations of other schedulers, which a drain leaves there."""
+    outcome: str = ""
+    """A sentence about what has changed."""
 
 
 class DecisionView(Part, frozen=True):

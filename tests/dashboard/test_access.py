@@ -115,7 +115,7 @@ def test_the_administrator_of_a_queue_may_stop_it_and_sees_its_applications(brow
         page = tab.open("queue/root.research.vision")
         page.get_by_role("button", name="Stop the queue").click()
         page.get_by_role("form").get_by_role("button", name="Stop the queue").click()
-        tab.expect_text("Stopped.", "by rita")
+        tab.expect_text("is stopped", "by rita")
 
 
 def test_everything_works_below_the_path_prefix_of_a_proxy(browser: Browser, secured: Secured) -> None:

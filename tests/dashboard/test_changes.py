@@ -126,10 +126,10 @@ def test_a_queue_is_stopped_with_a_reason_and_started(tab: Tab) -> None:
     confirm.get_by_label("Reason").fill("disk full")
     assert tab.find_violations() == []
     confirm.get_by_role("button", name="Stop the queue").click()
-    tab.expect_text("Stopped.", "by ", "disk full")
+    tab.expect_text("is stopped", "by ", "disk full")
     page.get_by_role("button", name="Start the queue").click()
     page.get_by_role("form", name="Start the queue").get_by_role("button", name="Start the queue").click()
-    tab.expect_text("Started.", "active")
+    tab.expect_text("is active", "defined by")
 
 
 def test_limits_of_a_queue_are_shown_as_changed_lines_and_applied(tab: Tab) -> None:
@@ -191,10 +191,10 @@ def test_a_node_is_cordoned_and_uncordoned_and_a_confirmation_may_be_cancelled(t
     expect(page.get_by_role("form")).to_have_count(0)
     page.get_by_role("button", name="Cordon", exact=True).click()
     page.get_by_role("form", name="Cordon").get_by_role("button", name="Cordon").click()
-    tab.expect_text("Cordoned.", "cordoned")
+    tab.expect_text("is cordoned: ", "by ")
     page.get_by_role("button", name="Uncordon").click()
     page.get_by_role("form", name="Uncordon").get_by_role("button", name="Uncordon").click()
-    tab.expect_text("Uncordoned.", "schedulable")
+    tab.expect_text("is schedulable", "host")
 
 
 def test_an_application_is_moved_and_killed(tab: Tab) -> None:
@@ -207,10 +207,10 @@ def test_an_application_is_moved_and_killed(tab: Tab) -> None:
     tab.forget("Failed to load resource")
     move.get_by_label("To").fill("root.research.language")
     move.get_by_role("button", name="Move to another queue").click()
-    tab.expect_text("Moved.", "root.research.language")
+    tab.expect_text("is in root.research.language")
     page.get_by_role("button", name="Kill").click()
     page.get_by_role("form", name="Kill").get_by_role("button", name="Kill").click()
-    tab.expect_text("It is failing.")
+    tab.expect_text("is failed")
     expect(page.locator("main")).to_contain_text(re.compile("failing|failed|not found"))
     tab.open()
     tab.forget("404", is_certain=False)  # if the page asked once more for the application

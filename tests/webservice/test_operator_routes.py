@@ -64,8 +64,14 @@ def test_the_answer_is_the_state_of_the_queue() -> None:
     link = worker()
     stopped = request(link, f"{QUEUE}/root/stop?reason=why", "POST", who=loopback_users(0)).json()
     assert stopped.pop("stopped").keys() == {"user", "time", "reason"}
-    assert stopped == {"queue": "root", "partition": "default", "state": "Stopped"}
+    assert stopped == {
+        "queue": "root",
+        "partition": "default",
+        "state": "Stopped",
+        "outcome": "root in partition default is stopped",
+    }
     started = request(link, f"{QUEUE}/root.batch/start", "POST", who=loopback_users(0)).json()
+    assert started.pop("outcome") == "root.batch in partition default is active; it gets nothing before root is started"
     assert started == {"queue": "root.batch", "partition": "default", "state": "Active", "stoppedAbove": "root"}
 
 
@@ -74,6 +80,7 @@ def test_the_answer_is_the_state_of_the_node() -> None:
     drained = request(link, f"{NODE}/n1/drain?reason=why", "POST", who=loopback_users(0)).json()
     assert drained.pop("cordoned")["reason"] == "why"
     assert drained.pop("leaving", 0) >= 0
+    assert drained.pop("outcome").startswith("n1 in partition default is cordoned: ")
     assert drained == {"nodeID": "n1", "partition": "default", "state": "cordoned"}
     opened = request(link, f"{NODE}/n1/uncordon", "POST", who=loopback_users(0)).json()
     assert opened["state"] == "schedulable"

@@ -543,6 +543,7 @@ def run_completion(args: argparse.Namespace) -> int:
 
 _NAMES: Final = {
     "APP": "application",
+    "APPLICATION": "application",
     "ASK": "ask",
     "GROUP": "group",
     "NODE": "node",

@@ -44,8 +44,8 @@ GROUPS: Final[tuple[RouteGroup, ...]] = (
     history_routes.HISTORY,
     config_routes.CONFIGURATION,
     host_routes.HOSTS,
-    partition_routes.CHANGES,
     operator_routes.OPERATIONS,
+    partition_routes.STEPS,
     debug_routes.DEBUG,
 )
 

@@ -1,15 +1,27 @@
-"""REST routes of changes that operators make: stop and start a queue; cordon, uncordon and drain a node; end the
-session of a resource manager.
+"""REST routes of changes that operators make: the actions of the catalogue, and the end of the session of a resource
+manager.
 
-The worker of the partition decides about them (`engine/operator_marks.py`), or the broker (`broker/rm_sessions.py`);
-the web service authorizes and audits.
+The worker of the partition decides about them (`partition_worker/admin_actions.py`), or the broker
+(`broker/rm_sessions.py`); the web service authorizes and audits.
 """
 
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, cast
 
-from yunishard.common.messages.query_messages import ChangeNode, ChangeQueue, EndSession, NodeAction, QueueAction
+from yunishard.common.messages.query_messages import (
+    Actor,
+    Change,
+    ChangeNode,
+    ChangeQueue,
+    EndSession,
+    KillApplication,
+    MoveApplication,
+    NodeAction,
+    QueueAction,
+)
 from yunishard.common.names import RM_ID
-from yunishard.common.rest.records import EndedView, NodeStateView, QueueStateView
+from yunishard.common.rest.catalogue import TABLES, Action, Table
+from yunishard.common.rest.records import EndedView, KilledView, MovedView, NodeStateView, QueueStateView
 from yunishard.webservice import parameters
 from yunishard.webservice.broker_client import read_document
 from yunishard.webservice.calls import RM_SHOWN_MAX, Call, Reply, find_partition
@@ -17,51 +29,82 @@ from yunishard.webservice.parameters import RM, Parameter, declare_flag, read_fl
 from yunishard.webservice.router import Access, Route, RouteGroup
 from yunishard.webservice.views import RequestError
 
-OPERATIONS: Final = RouteGroup("operations", "Changes to queues, nodes and resource managers by operators.")
+OPERATIONS: Final = RouteGroup(
+    "operations", "Changes to queues, applications, nodes and resource managers by operators."
+)
 
-_PARTITION: Final = "/ws/v1/partition/{partition}"
-_REASON: Final = Parameter("reason", "Why, for other operators; part of events and of the state.")
 _CONFLICT: Final = {409: "It is not possible now."}
 
 
-def _declare(path: str, access: Access, answer: type[object], *more: Parameter) -> Route:
-    path = f"{_PARTITION}/{path}"
-    return Route(OPERATIONS, "POST", path, access, (answer,), parameters=(*more, RM), statuses=_CONFLICT)
+# Objects of a partition -----------------------------------------------------------------------------------------------
+
+_Ask = tuple[str, Actor, Mapping[str, str], bool, str]
+"""The object, the operator, the query, whether only what the operator may see exists, and the partition's name."""
 
 
-# Queues -------------------------------------------------------------------------------------------------------------
+def _change_queue(action: str, ask: _Ask) -> Change:
+    name, actor, query, seen_only, partition = ask
+    path, reason = parameters.queue_path(name), query.get("reason", "")
+    return ChangeQueue(path, cast("QueueAction", action), actor, reason, seen_only=seen_only, name=partition)
 
 
-@_declare("queue/{queue}/stop", Access.OWN, QueueStateView, _REASON)
-async def stop_queue(call: Call) -> Reply:
-    """Stop a queue and those below it: no new applications, and nothing new for those in it.
-
-    What runs continues. It stays stopped, also over restarts and other configurations, until it is started.
-    """
-    return await _change_queue(call, "stop")
+def _change_node(action: str, ask: _Ask) -> Change:
+    name, actor, query, _, partition = ask
+    return ChangeNode(name, cast("NodeAction", action), actor, query.get("reason", ""), name=partition)
 
 
-@_declare("queue/{queue}/start", Access.OWN, QueueStateView)
-async def start_queue(call: Call) -> Reply:
-    """Start a queue that was stopped.
-
-    While a queue above it is stopped, it still gets nothing; `stoppedAbove` names that queue.
-    """
-    return await _change_queue(call, "start")
+def _kill(_: str, ask: _Ask) -> Change:
+    name, actor, _query, seen_only, partition = ask
+    return KillApplication(name, actor, seen_only=seen_only, name=partition)
 
 
-async def _change_queue(call: Call, action: QueueAction) -> Reply:
-    partition = await find_partition(call)
-    wanted = ChangeQueue(
-        queue=parameters.queue_path(call.segments["queue"]),
-        action=action,
-        actor=call.requester,
-        reason=call.query.get("reason", ""),
-        seen_only=call.viewer is not None,
-        name=partition.shown,
+def _move(_: str, ask: _Ask) -> Change:
+    name, actor, query, seen_only, partition = ask
+    queue = parameters.queue_name(query["queue"])
+    return MoveApplication(name, queue, actor, seen_only=seen_only, name=partition)
+
+
+_MESSAGES: Final[Mapping[tuple[str, str], tuple[Callable[[str, _Ask], Change], type[object]]]] = {
+    ("queue", "stop"): (_change_queue, QueueStateView),
+    ("queue", "start"): (_change_queue, QueueStateView),
+    ("application", "kill"): (_kill, KilledView),
+    ("application", "move"): (_move, MovedView),
+    ("node", "cordon"): (_change_node, NodeStateView),
+    ("node", "uncordon"): (_change_node, NodeStateView),
+    ("node", "drain"): (_change_node, NodeStateView),
+}
+"""The message to the worker for an action, and its answer."""
+
+
+def _declare_action(table: Table, action: Action) -> None:
+    make_message, answer = _MESSAGES[table.noun, action.name]
+
+    @Route(
+        OPERATIONS,
+        "POST",
+        f"/ws/v1/partition/{{partition}}/{table.noun}/{{{table.noun}}}/{action.name}",
+        Access.ADMINS if action.is_for_admins else Access.OWN,
+        (answer,),
+        summary=f"{action.about[0].upper()}{action.about[1:]}",
+        description=action.more,
+        parameters=(*(Parameter(one.name, one.meaning, required=one.is_required) for one in action.arguments), RM),
+        statuses=_CONFLICT,
     )
-    answer = await call.services.broker.change(wanted, partition=partition.entry.full_name)
-    return Reply(read_document(answer).strip() + b"\n")
+    async def change(call: Call) -> Reply:
+        """Change an object; the answer has its new state."""
+        partition = await find_partition(call)
+        for one in action.arguments:
+            if one.is_required and not call.query.get(one.name):
+                raise RequestError(400, f"add ?{one.name}=…: {one.meaning}")
+        ask = (call.segments[table.noun], call.requester, call.query, call.viewer is not None, partition.shown)
+        wanted = make_message(action.name, ask)
+        answer = await call.services.broker.change(wanted, partition=partition.entry.full_name)
+        return Reply(read_document(answer).strip() + b"\n")
+
+
+for _table in TABLES.values():
+    for _action in _table.actions:
+        _declare_action(_table, _action)
 
 
 # Resource managers ----------------------------------------------------------------------------------------------------
@@ -89,39 +132,4 @@ async def end_manager(call: Call) -> Reply:
     if not RM_ID.fullmatch(rm):  # no valid ID, and perhaps too long for a message
         raise RequestError(404, f"RM {rm[:RM_SHOWN_MAX]!r} is not registered")
     answer = await call.services.broker.change(EndSession(actor=call.requester, force=force), rm=rm)
-    return Reply(read_document(answer).strip() + b"\n")
-
-
-# Nodes --------------------------------------------------------------------------------------------------------------
-
-
-@_declare("node/{node}/cordon", Access.ADMINS, NodeStateView, _REASON)
-async def cordon_node(call: Call) -> Reply:
-    """Keep new allocations from a node.
-
-    What runs there continues. The node stays cordoned, also if it is registered again, until it is uncordoned.
-    """
-    return await _change_node(call, "cordon")
-
-
-@_declare("node/{node}/uncordon", Access.ADMINS, NodeStateView)
-async def uncordon_node(call: Call) -> Reply:
-    """Let a node take allocations again, unless its resource manager drains it."""
-    return await _change_node(call, "uncordon")
-
-
-@_declare("node/{node}/drain", Access.ADMINS, NodeStateView, _REASON)
-async def drain_node(call: Call) -> Reply:
-    """Cordon a node, and ask its resource manager to release what runs there.
-
-    Allocations that require the node stay. `leaving` counts those that have not ended yet; the request may be repeated.
-    """
-    return await _change_node(call, "drain")
-
-
-async def _change_node(call: Call, action: NodeAction) -> Reply:
-    partition = await find_partition(call)
-    node, reason = call.segments["node"], call.query.get("reason", "")
-    wanted = ChangeNode(node_id=node, action=action, actor=call.requester, reason=reason, name=partition.shown)
-    answer = await call.services.broker.change(wanted, partition=partition.entry.full_name)
     return Reply(read_document(answer).strip() + b"\n")

@@ -1,4 +1,4 @@
-"""REST routes about one partition: its queues, applications, nodes, usage and events, and changes to applications.
+"""REST routes about one partition: its queues, applications, nodes, usage and events.
 
 The order of the checks in each handler is part of the API: it decides which of several errors the caller sees. The
 worker of the partition makes the bodies and decides about changes.
@@ -7,16 +7,8 @@ worker of the partition makes the bodies and decides about changes.
 import uuid
 from typing import Final
 
-from yunishard.common.messages.query_messages import (
-    STEPS_MAX,
-    Change,
-    KillApplication,
-    MoveApplication,
-    PartitionList,
-    Query,
-    Schedule,
-)
-from yunishard.common.rest.records import BatchView, KilledView, MovedView, StepsView
+from yunishard.common.messages.query_messages import STEPS_MAX, PartitionList, Query, Schedule
+from yunishard.common.rest.records import BatchView, StepsView
 from yunishard.common.rest.views import (
     ApplicationView,
     GroupView,
@@ -36,7 +28,7 @@ from yunishard.webservice.views import RequestError, encode
 
 PARTITION: Final = RouteGroup("partition", "One partition: its queues, applications, nodes, users and groups.")
 EVENTS: Final = RouteGroup("events", "Events. Each partition has its own sequence.")
-CHANGES: Final = RouteGroup("changes", "Changes to applications by administrators, and scheduling step by step.")
+STEPS: Final = RouteGroup("steps", "Scheduling step by step.")
 
 _PARTITION: Final = "/ws/v1/partition/{partition}"
 _PAGE: Final = (parameters.LIMIT, parameters.AFTER)
@@ -285,52 +277,27 @@ def _find_events_partition(call: Call, known: PartitionList) -> NamedPartition |
     return candidates[0] if candidates else None
 
 
-# Changes --------------------------------------------------------------------------------------------------------------
-
-
-def _change_route(path: str, access: Access, answer: type[object], *more: Parameter) -> Route:
-    """Declare a change."""
-    statuses = {409: "It is not possible now."}
-    return Route(CHANGES, "POST", f"{_PARTITION}{path}", access, (answer,), parameters=(*more, RM), statuses=statuses)
-
-
-@_change_route("/application/{application}/kill", Access.OWN, KilledView)
-async def kill(call: Call) -> Reply:
-    """Fail an application and release its allocations."""
-    partition = await find_partition(call)
-    application = call.segments["application"]
-    wanted = KillApplication(application, call.requester, seen_only=call.viewer is not None, name=partition.shown)
-    return await _send_change(call, partition, wanted)
-
-
-_TARGET: Final = Parameter("queue", "The full path of the leaf queue to move to.", required=True)
-
-
-@_change_route("/application/{application}/move", Access.OWN, MovedView, _TARGET)
-async def move(call: Call) -> Reply:
-    """Move an application to another queue."""
-    partition = await find_partition(call)
-    if not call.query.get("queue"):
-        raise RequestError(400, "Say where to with ?queue=PATH, the full path of a leaf such as root.a")
-    queue = parameters.queue_name(call.query["queue"])
-    application, seen_only = call.segments["application"], call.viewer is not None
-    wanted = MoveApplication(application, queue, call.requester, seen_only=seen_only, name=partition.shown)
-    return await _send_change(call, partition, wanted)
+# Scheduling step by step ----------------------------------------------------------------------------------------------
 
 
 _STEPS: Final = Parameter("steps", "How many; one if not set.", {"type": "integer", "minimum": 1, "maximum": STEPS_MAX})
 
 
-@_change_route("/schedule", Access.ADMINS, StepsView, _STEPS)
+@Route(
+    STEPS,
+    "POST",
+    f"{_PARTITION}/schedule",
+    Access.ADMINS,
+    (StepsView,),
+    parameters=(_STEPS, RM),
+    statuses={409: "The system schedules by itself."},
+)
 async def schedule(call: Call) -> Reply:
     """Make scheduling decisions, in a system that schedules only on request."""
     partition = await find_partition(call)
     steps = call.query.get("steps", "1")
     error = f"Say how many with ?steps=N, a whole number from 1 to {STEPS_MAX}, not {steps[:32]!r}"
     number = parameters.whole_number(steps, STEPS_MAX, error)
-    return await _send_change(call, partition, Schedule(steps=number, name=partition.shown))
-
-
-async def _send_change(call: Call, partition: NamedPartition, wanted: Change) -> Reply:
+    wanted = Schedule(steps=number, name=partition.shown)
     answer = await call.services.broker.change(wanted, partition=partition.entry.full_name)
     return Reply(read_document(answer).strip() + b"\n")

@@ -193,17 +193,17 @@ def test_asks_are_listed(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> N
 
 # kill and move --------------------------------------------------------------------------------------------------------
 
-KILLED = {"applicationID": "app-1", "partition": "default", "state": "Failing"}
+KILLED = {"applicationID": "app-1", "state": "Failing", "outcome": "app-1 in partition default is failing"}
 
 
 def test_kill_says_what_became_of_it(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
     fake.says("POST partition/default/application/app-1/kill", KILLED)
     assert app(fake, "kill", "app-1") == 0
-    assert capsys.readouterr().out == "app-1 in partition default is Failing\n"
+    assert capsys.readouterr().out == "app-1 in partition default is failing\n"
 
 
 def test_move_names_the_queue(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = {"applicationID": "app-1", "partition": "gpu", "queue": "root.b"}
+    answer = {"applicationID": "app-1", "queue": "root.b", "outcome": "app-1 in partition gpu is in root.b"}
     fake.says("POST partition/gpu/application/app-1/move?queue=root.b", answer)
     assert app(fake, "move", "app-1", "root.b", "--partition", "gpu") == 0
     assert capsys.readouterr().out == "app-1 in partition gpu is in root.b\n"
@@ -226,7 +226,7 @@ def test_the_partition_that_has_it_is_found(fake: FakeWeb) -> None:
 def test_an_application_that_nobody_has_is_status_1(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
     fake.says("GET clusters", [{"partition": "default"}, {"partition": "gpu"}])
     assert app(fake, "kill", "app-1") == 1
-    assert capsys.readouterr().err.endswith("no partition has an active application app-1 (partitions: default, gpu)\n")
+    assert capsys.readouterr().err.endswith("no partition has an application app-1 (partitions: default, gpu)\n")
 
 
 def test_a_partition_that_is_not_there_is_told_with_those_there_are(

@@ -101,35 +101,45 @@ def test_wrong_amounts_are_wrong_usage(fake: FakeWeb, words: list[str]) -> None:
 
 def test_a_queue_is_stopped_and_started(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
     path = "POST partition/default/queue/root.a"
-    fake.says(f"{path}/stop?reason=new+disks", {"queue": "root.a", "partition": "default", "state": "Stopped"})
-    started = {"queue": "root.a", "partition": "default", "state": "Active", "stoppedAbove": "root"}
-    fake.says(f"{path}/start", started)
+    fake.says(f"{path}/stop?reason=new+disks", {"outcome": "root.a in partition default is stopped"})
+    fake.says(f"{path}/start", {"queue": "root.a"})  # of an older release
     assert yunishard(fake, "queue", "stop", "root.a", "--reason", "new disks") == 0
     assert yunishard(fake, "queue", "start", "root.a") == 0
     assert capsys.readouterr().out.splitlines() == [
         "root.a in partition default is stopped",
-        "root.a in partition default is active; it gets nothing before root is started",
+        "done",
     ]
 
 
 def test_a_drain_waits_until_only_what_stays_is_left(
     fake: FakeWeb, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    state = {"nodeID": "n1", "partition": "default", "state": "cordoned", "leaving": 1, "required": 1}
-    fake.says("POST partition/default/node/n1/drain", state)
+    drain = "POST partition/default/node/n1/drain"
+    fake.says(drain, {"required": 1, "outcome": "one leaves"})
     assert yunishard(fake, "node", "drain", "n1") == 0
 
     def pass_time(_: float) -> None:
         fake.says("GET partition/default/node/n1", {"nodeID": "n1", "allocations": [{}]})
+        fake.says(drain, {"required": 1, "outcome": "one stays"})
 
     monkeypatch.setattr(changes.time, "sleep", pass_time)
     assert yunishard(fake, "node", "drain", "n1", "--wait") == 0
-    stays = "1 allocation staying, as they require the node"
-    assert capsys.readouterr().out.splitlines() == [
-        f"n1 in partition default is cordoned: 1 allocation leaving, {stays}",
-        "1 allocation of n1 left",
-        f"n1 in partition default is cordoned: {stays}",
-    ]
+    assert capsys.readouterr().out.splitlines() == ["one leaves", "1 allocation of n1 left", "one stays"]
+
+
+def test_the_rm_may_remove_a_node_while_it_is_drained(
+    fake: FakeWeb, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drain = "POST partition/default/node/n1/drain"
+    fake.says(drain, {"outcome": "two leave"})
+
+    def pass_time(_: float) -> None:
+        fake.refuses("GET partition/default/node/n1", 404, "Node not found")
+        fake.refuses(drain, 404, "node n1 does not exist")
+
+    monkeypatch.setattr(changes.time, "sleep", pass_time)
+    assert yunishard(fake, "node", "drain", "n1", "--wait", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"outcome": "two leave"}
 
 
 def test_a_drain_that_takes_too_long_fails(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,21 +30,19 @@ from yunishard.cli.commands.listing import (
 from yunishard.cli.commands.partition_tables import (
     Facts,
     add_partition,
+    change_actions,
     choose_partitions,
     draw_object,
     find_object,
-    find_only,
     list_action,
     make_columns,
     read_row,
     read_table,
-    suggest_name,
 )
-from yunishard.cli.commands.rest import Rest, add_rest, hint_if_missing
+from yunishard.cli.commands.rest import Rest, add_rest
 from yunishard.cli.main import PROGRAM, CommandFailed
 from yunishard.common.process.terminal import clean
 from yunishard.common.rest.catalogue import View
-from yunishard.common.tables import write
 from yunishard.common.units import UNKNOWN, format_ago, format_resources, format_seconds, format_time
 
 ALLOCATIONS_SHOWN: Final = 20
@@ -183,62 +181,10 @@ def _find_ended(rest: Rest, args: argparse.Namespace) -> Row | None:
     return found.rows[0] if found.rows else None
 
 
-# kill and move --------------------------------------------------------------------------------------------------------
-
-LIST_COMMANDS: Final = {"queue": "queue list", "application": "app list"}
-"""First word of a 404 message, which names the kind of thing that is missing, to the command that lists that kind."""
-
-
-def _add_kill(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("application", metavar="APP", help="the application")
-    add_partition(parser, default="the one that has the application")
-    add_rest(parser)
-
-
-def _add_move(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("application", metavar="APP", help="the application")
-    parser.add_argument("queue", metavar="QUEUE", help="full path of an existing leaf queue: root.research")
-    add_partition(parser, default="the one that has the application")
-    add_rest(parser)
-
-
-def _change(args: argparse.Namespace) -> int:
-    from yunishard.common.rest.records import KilledView, MovedView  # imported here, as a list needs neither
-
-    rest = Rest.from_arguments(args)
-    partition = args.partition or _find_partition(rest, args.application)
-    query = {"queue": args.queue} if args.action == "move" else {}
-    with hint_if_missing(lambda message: _find_hint(rest, args, partition, message)):
-        answer = rest.in_partition(partition, "application", args.application, args.action, query=query)
-    if args.json:
-        return answer.print()
-    is_move = args.action == "move"
-    outcome = f"is in {answer.decode(MovedView).queue}" if is_move else f"is {answer.decode(KilledView).state}"
-    write(f"{args.application} in partition {partition} {outcome}")
-    return 0
-
-
-def _find_hint(rest: Rest, args: argparse.Namespace, partition: str, message: str) -> str:
-    kind = message.partition(" ")[0].lower()
-    if kind not in LIST_COMMANDS:
-        return ""
-    near = suggest_name(rest, [partition], kind, args.queue if kind == "queue" else args.application)
-    return near or f": `yunishard {LIST_COMMANDS[kind]}` shows those there are"
-
-
-def _find_partition(rest: Rest, application: str) -> str:
-    """Return the only partition that has the application; the only one of the system without a request for it."""
-    partitions = rest.partitions()
-    if len(partitions) == 1:
-        return partitions[0]
-    return find_only(rest, partitions, "application", application, adjective="active")[0]
-
-
 APP_ACTIONS: Final[dict[str, Action]] = {
     "list": list_action("applications", "list the applications that have not ended, or others"),
     "show": Action("show an application: amounts, pending asks, allocations, states", _add_show, _show),
-    "kill": Action("fail the application and release everything it has", _add_kill, _change),
-    "move": Action("move the application to another queue; it continues to run", _add_move, _change),
+    **change_actions("applications"),
 }
 
 

@@ -16,14 +16,22 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from yunishard.cli.commands.console import Action, format_problem
-from yunishard.cli.commands.partition_tables import add_partition, find_object
+from yunishard.cli.commands.partition_tables import (
+    add_change_options,
+    add_partition,
+    change_actions,
+    find_object,
+    run_change,
+    send_change,
+)
 from yunishard.cli.commands.rest import NOT_FOUND, Answer, RequestFailed, Rest, add_rest
 from yunishard.cli.main import CommandFailed, parse_whole
+from yunishard.common.rest.catalogue import TABLES
 from yunishard.common.tables import write
 from yunishard.common.text_formats import format_count, parse_duration
 
 if TYPE_CHECKING:
-    from yunishard.common.rest.records import LimitedView, NodeStateView
+    from yunishard.common.rest.records import LimitedView
 
 APPLICATIONS_MAX: Final = 2**63 - 1
 """The largest value of `--max-applications`; a larger one is wrong usage."""
@@ -38,10 +46,6 @@ REPEAT_S: Final = 10.0
 
 def _add_yes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
-
-
-def _add_reason(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--reason", metavar="TEXT", default="", help="why, for other operators")
 
 
 def confirm(question: str, args: argparse.Namespace) -> None:
@@ -161,57 +165,17 @@ def _print(text: str) -> int:
     return 0
 
 
-# Stop and start a queue -----------------------------------------------------------------------------------------------
-
-
-def _add_stop(parser: argparse.ArgumentParser) -> None:
-    _add_start(parser)
-    _add_reason(parser)
-
-
-def _add_start(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("queue", metavar="QUEUE", help="full path of the queue: root.research")
-    add_partition(parser, default="the one that has the queue")
-    add_rest(parser)
-
-
-def _change_queue(args: argparse.Namespace) -> int:
-    from yunishard.common.rest.records import QueueStateView  # imported here, as a list needs it not
-
-    rest = Rest.from_arguments(args)
-    partition = args.partition or find_object(rest, args, "queue", args.queue)[0]
-    query = {"reason": getattr(args, "reason", "")}
-    answer = rest.in_partition(partition, "queue", args.queue, args.action, query=query)
-    if args.json:
-        return answer.print()
-    view = answer.decode(QueueStateView)
-    above = f"; it gets nothing before {view.stopped_above} is started" if view.stopped_above else ""
-    return _print(f"{view.queue} in partition {partition} is {view.state.lower() or 'started'}{above}")
-
-
 QUEUE_ACTIONS: Final = {
     "limit": Action("change limits of a queue in the configuration, and leave the rest as it is", _add_limit, _limit),
-    "stop": Action("stop a queue: no new applications, and nothing new for those in it", _add_stop, _change_queue),
-    "start": Action("start a queue that was stopped", _add_start, _change_queue),
+    **change_actions("queues"),
 }
 
 
 # Nodes ----------------------------------------------------------------------------------------------------------------
 
 
-def _add_node(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("node", metavar="NODE", help="the node")
-    add_partition(parser, default="the one that has the node")
-    add_rest(parser)
-
-
-def _add_cordon(parser: argparse.ArgumentParser) -> None:
-    _add_node(parser)
-    _add_reason(parser)
-
-
 def _add_drain(parser: argparse.ArgumentParser) -> None:
-    _add_cordon(parser)
+    add_change_options(parser, "nodes", _DRAIN)
     parser.add_argument("--wait", action="store_true", help="wait until nothing is left that has to leave")
     about = f"how long to wait, as in 90s (default: {WAIT_DEFAULT})"
     parser.add_argument("--timeout", metavar="TIME", type=_parse_timeout, default=WAIT_DEFAULT, help=about)
@@ -224,38 +188,12 @@ def _parse_timeout(text: str) -> float:
     return found
 
 
-def _change_node(args: argparse.Namespace) -> int:
+def _drain(args: argparse.Namespace) -> int:
     rest = Rest.from_arguments(args)
-    # a node that is gone can be uncordoned, too
-    partition = args.partition or find_object(rest, args, "node", args.node)[0]
-    answer, view = _send_node(rest, partition, args)
-    if args.action == "drain" and args.wait:
-        answer, view = _wait(rest, partition, args, view)
-    if args.json:
-        return answer.print()
-    return _print(f"{view.node_id} in partition {partition} is {view.state}{_describe_rest(args.action, view)}")
-
-
-def _send_node(rest: Rest, partition: str, args: argparse.Namespace) -> tuple[Answer, "NodeStateView"]:
-    from yunishard.common.rest.records import NodeStateView  # imported here, as a list needs it not
-
-    query = {"reason": getattr(args, "reason", "")}
-    answer = rest.in_partition(partition, "node", args.node, args.action, query=query)
-    return answer, answer.decode(NodeStateView)
-
-
-def _describe_rest(action: str, view: "NodeStateView") -> str:
-    """Describe the allocations on a node that is drained or cordoned."""
-    if action == "uncordon":
-        return ""
-    counts = [
-        (view.running, "allocation", "running"),
-        (view.leaving, "allocation", "leaving"),
-        (view.required, "allocation", "staying, as they require the node"),
-        (view.foreign, "foreign allocation", "staying"),
-    ]
-    parts = [f"{format_count(number, what)} {how}" for number, what, how in counts if number]
-    return f": {', '.join(parts)}" if parts else ": nothing runs there"
+    answer = send_change(rest, args, "nodes")
+    if args.wait:
+        answer = _wait(rest, args, answer)
+    return run_change(args, answer)
 
 
 class _NodeAllocations(msgspec.Struct):
@@ -264,13 +202,13 @@ class _NodeAllocations(msgspec.Struct):
     allocations: list[msgspec.Raw] = []
 
 
-def _wait(
-    rest: Rest, partition: str, args: argparse.Namespace, view: "NodeStateView"
-) -> tuple[Answer, "NodeStateView"]:
-    """Wait until the node has only allocations that stay; print each change of their number."""
+def _wait(rest: Rest, args: argparse.Namespace, answer: Answer) -> Answer:
+    """Wait until the node has only allocations that stay, and print each change of their number; return the answer to
+    the last request.
+    """
     now, shown = time.monotonic(), -1
     until, repeat_at = now + args.timeout, now + REPEAT_S
-    while (left := _count_allocations(rest, partition, args.node) - view.required) > 0:
+    while (left := _count_allocations(rest, args.partition, args.node) - answer.decode(_Drained).required) > 0:
         now = time.monotonic()
         if now >= until:
             raise CommandFailed(f"not done in time: {format_count(left, 'allocation')} of {args.node} left")
@@ -279,11 +217,21 @@ def _wait(
             if not args.json:
                 write(f"{format_count(left, 'allocation')} of {args.node} left")
         if now >= repeat_at:
-            _, view = _send_node(rest, partition, args)
+            answer = send_change(rest, args, "nodes")
             repeat_at = now + REPEAT_S
         time.sleep(POLL_S)
-    view = msgspec.structs.replace(view, running=0, leaving=0)
-    return Answer(msgspec.json.encode(view) + b"\n"), view
+    try:
+        return send_change(rest, args, "nodes")
+    except RequestFailed as failed:
+        if failed.code != NOT_FOUND:  # otherwise its RM has removed it meanwhile
+            raise
+        return answer
+
+
+class _Drained(msgspec.Struct):
+    """The part in use of the answer to a drain."""
+
+    required: int = 0
 
 
 def _count_allocations(rest: Rest, partition: str, node: str) -> int:
@@ -296,10 +244,11 @@ def _count_allocations(rest: Rest, partition: str, node: str) -> int:
         return 0
 
 
+_DRAIN: Final = next(one for one in TABLES["nodes"].actions if one.name == "drain")
+
 NODE_ACTIONS: Final = {
-    "cordon": Action("keep new allocations from a node; what runs there continues", _add_cordon, _change_node),
-    "uncordon": Action("let a node take allocations again", _add_node, _change_node),
-    "drain": Action("cordon a node, and have what runs there released", _add_drain, _change_node),
+    **change_actions("nodes"),
+    "drain": Action(_DRAIN.about, _add_drain, _drain),
 }
 
 

@@ -15,6 +15,7 @@ from typing import Final
 from yunishard.cli.commands.listing import Wanted, as_text
 from yunishard.cli.commands.partition_tables import read_table
 from yunishard.cli.commands.rest import REST_DEFAULT, Rest, find_url
+from yunishard.common.rest.catalogue import TABLES, TableName
 
 ANSWER_MAX_S: Final = 1.0
 """Seconds that a shell waits for names; later there are none."""
@@ -77,31 +78,24 @@ def find_names(kind: str, prefix: str, options: dict[str, str]) -> list[str]:
 Find = Callable[[Rest, str, dict[str, str]], Iterable[str]]
 
 
-def _find_in(table: str, column: str) -> Find:
+def _find_in(name: TableName) -> Find:
     def find(rest: Rest, prefix: str, options: dict[str, str]) -> Iterable[str]:
         partitions = [options["--partition"]] if options.get("--partition") else rest.partitions()
-        filters = {"text": prefix, "application": options.get("--app", "") if table == "asks" else ""}
-        found = read_table(rest, table, partitions, filters, Wanted(limit=ROWS_MAX))  # type: ignore[arg-type]
-        return (as_text(row.get(column)) for row in found.rows)
+        filters = {"text": prefix, "application": options.get("--app", "") if name == "asks" else ""}
+        found = read_table(rest, name, partitions, filters, Wanted(limit=ROWS_MAX))
+        return (as_text(row.get(TABLES[name].key)) for row in found.rows)
 
     return find
 
 
 def _find_queues(rest: Rest, prefix: str, options: dict[str, str]) -> Iterable[str]:
     """The queues of the level that is being typed, because all queues below would be too many."""
-    return (
-        (".".join(name.split(".")[: prefix.count(".") + 1]))
-        for name in _find_in("queues", "queue")(rest, prefix, options)
-    )
+    return ((".".join(name.split(".")[: prefix.count(".") + 1])) for name in _find_in("queues")(rest, prefix, options))
 
 
 KINDS: Final[dict[str, Find]] = {
+    **{table.noun: _find_in(name) for name, table in TABLES.items()},
     "queue": _find_queues,
-    "application": _find_in("applications", "application"),
-    "ask": _find_in("asks", "key"),
-    "node": _find_in("nodes", "node"),
-    "user": _find_in("users", "name"),
-    "group": _find_in("groups", "name"),
     "partition": lambda rest, prefix, options: rest.partitions(),
     "rm": lambda rest, prefix, options: rest.rm_ids(),
 }

@@ -47,6 +47,7 @@ from yunishard.cli.commands.rest import NOT_FOUND, NOT_READY, Answer, RequestFai
 from yunishard.cli.main import CommandFailed, suggest
 from yunishard.common.rest import catalogue
 from yunishard.common.rest.catalogue import ROWS_MAX, TABLES, Bars, Kind, TableName, View
+from yunishard.common.tables import write
 from yunishard.common.units import UNKNOWN, format_figure, format_time, list_kinds
 
 NAMES_MAX: Final = 2000
@@ -328,6 +329,70 @@ def _read_one(rest: Rest, name: TableName, partition: str, query: Mapping[str, s
             return Rows(rows, total, as_list(answer.get("resources")))
 
 
+# Changes --------------------------------------------------------------------------------------------------------------
+
+
+def change_actions(name: TableName) -> dict[str, Action]:
+    """Return the actions of the catalogue that change an object."""
+    return {one.name: _declare_change(name, one) for one in TABLES[name].actions}
+
+
+def _declare_change(name: TableName, action: catalogue.Action) -> Action:
+    def add(parser: argparse.ArgumentParser) -> None:
+        add_change_options(parser, name, action)
+
+    return Action(action.about, add, lambda args: run_change(args, send_change(Rest.from_arguments(args), args, name)))
+
+
+def add_change_options(parser: argparse.ArgumentParser, name: TableName, action: catalogue.Action) -> None:
+    """Add the object, the arguments of the action and the options of all changes."""
+    noun = TABLES[name].noun
+    parser.add_argument(noun, metavar=noun.upper(), help=f"the {noun}")
+    for one in action.arguments:
+        about = one.meaning[0].lower() + one.meaning[1:].removesuffix(".")
+        option = one.name if one.is_required else f"--{one.name}"
+        parser.add_argument(option, metavar=one.name.upper() if one.is_required else "TEXT", help=about)
+    add_partition(parser, default=f"the one that has the {noun}")
+    add_rest(parser)
+
+
+def send_change(rest: Rest, args: argparse.Namespace, name: TableName) -> Answer:
+    """Request the change that the options name."""
+    table = TABLES[name]
+    action = next(one for one in table.actions if one.name == args.action)
+    of = str(getattr(args, table.noun))
+    args.partition = args.partition or _find_partition(rest, table.noun, of)  # also for a repetition
+    query = {one.name: str(getattr(args, one.name) or "") for one in action.arguments}
+    with hint_if_missing(lambda message: _hint_at_object(rest, args, message)):
+        return rest.in_partition(args.partition, table.noun, of, action.name, query=query)
+
+
+def run_change(args: argparse.Namespace, answer: Answer) -> int:
+    """Print the outcome of a change; return the exit status."""
+    if args.json:
+        return answer.print()
+    write(as_text(answer.decode(dict[str, object]).get("outcome")) or "done")
+    return 0
+
+
+def _find_partition(rest: Rest, kind: str, name: str) -> str:
+    """Return the only partition that has the object; the only one of the system without a request for it."""
+    partitions = rest.partitions()
+    return partitions[0] if len(partitions) == 1 else find_only(rest, partitions, kind, name)[0]
+
+
+_LIST_COMMANDS: Final = {"queue": "queue list", "application": "app list", "node": "node list"}
+"""First word of a 404 message, which names the kind of thing that is missing, to the command that lists that kind."""
+
+
+def _hint_at_object(rest: Rest, args: argparse.Namespace, message: str) -> str:
+    kind = message.partition(" ")[0].lower()
+    if kind not in _LIST_COMMANDS:
+        return ""
+    near = suggest_name(rest, [args.partition], kind, as_text(getattr(args, kind, "")))
+    return near or f": `yunishard {_LIST_COMMANDS[kind]}` shows those there are"
+
+
 # Objects --------------------------------------------------------------------------------------------------------------
 
 Facts = list[tuple[str, Text]]
@@ -380,11 +445,8 @@ def find_object(rest: Rest, args: argparse.Namespace, kind: str, name: str) -> t
     return find_only(rest, partitions, kind, name)
 
 
-def find_only(
-    rest: Rest, partitions: Sequence[str], kind: str, name: str, *, adjective: str = ""
-) -> tuple[str, Answer]:
-    """Return the only one of these partitions that has an object, and the object. The failure that none has it calls
-    the object by the adjective, too.
+def find_only(rest: Rest, partitions: Sequence[str], kind: str, name: str) -> tuple[str, Answer]:
+    """Return the only one of these partitions that has an object, and the object.
 
     Raises:
         CommandFailed: no partition has it, or several have.
@@ -399,8 +461,7 @@ def find_only(
     if not found:
         names = ", ".join(partitions) or "none"
         near = suggest_name(rest, partitions, kind, name)
-        what = f"{adjective} {kind}".lstrip()
-        raise CommandFailed(f"no partition has {_article(what)} {what} {name}{near or f' (partitions: {names})'}")
+        raise CommandFailed(f"no partition has {_article(kind)} {kind} {name}{near or f' (partitions: {names})'}")
     if len(found) > 1:
         names = ", ".join(partition for partition, _ in found)
         raise CommandFailed(

@@ -7,9 +7,8 @@ import { html, useRef, useState } from "./html.js";
 import { Problem } from "./parts.js";
 
 /**
- * Buttons for the changes of one object. actions: [{name, text, path, label, isDanger, ask, wants}]; `text` tells what
- * the change does, `ask` is a component for a value that the change needs, `wants` the query parameter for it, and
- * `outcome(answer)` a sentence about the answer.
+ * Buttons for the changes of one object. actions: [{name, label, text, path, isDangerous, arguments, ask}]; `text` tells
+ * what the change does, and `ask` is a component for the path of a queue. The answer has a sentence about the outcome.
  */
 export function Actions({ actions }) {
   const [chosen, setChosen] = useState("");
@@ -27,7 +26,7 @@ export function Actions({ actions }) {
 }
 
 function Confirm({ one, onDone }) {
-  const [value, setValue] = useState("");
+  const [values, setValues] = useState({});
   const [error, setError] = useState(null);
   const [isSent, setSent] = useState(false);
   const isSending = useRef(false); // two presses in one frame send one request
@@ -38,21 +37,26 @@ function Confirm({ one, onDone }) {
     setSent(true);
     setError(null);
     try {
-      const answer = await (await send(address(one.path, one.wants ? { [one.wants]: value } : {}), { method: "POST" })).json();
+      const answer = await (await send(address(one.path, values), { method: "POST" })).json();
       refreshPolls();
-      onDone(one.outcome ? one.outcome(answer) : "Done.");
+      onDone(answer.outcome || "Done.");
     } catch (failure) {
       setError(failure);
       setSent(false);
       isSending.current = false;
     }
   };
+  const field = ({ name, label }) => {
+    const onChange = (value) => setValues((old) => ({ ...old, [name]: value }));
+    if (name === "queue") return html`<${one.ask} key=${name} label=${label} value=${values[name]} onChange=${onChange} />`;
+    return html`<label key=${name} class="field wide"><span>${label}</span><input value=${values[name] ?? ""} onInput=${(event) => onChange(event.target.value)} maxlength="500" autocomplete="off" /></label>`;
+  };
   return html`<form class="card confirm" aria-label=${one.label} onSubmit=${submit}>
     <p>${one.text}</p>
-    ${one.ask ? html`<${one.ask} value=${value} onChange=${setValue} />` : one.wants && html`<label class="field wide"><span>Reason, for other operators</span><input value=${value} onInput=${(event) => setValue(event.target.value)} maxlength="500" autocomplete="off" /></label>`}
+    ${one.arguments.map(field)}
     <${Problem} error=${error} isOnce=${true} />
     <div class="filters">
-      <button class="main ${one.isDanger ? "danger" : ""}" disabled=${isSent || (one.ask && !value)}>${one.label}</button>
+      <button class="main ${one.isDangerous ? "danger" : ""}" disabled=${isSent || one.arguments.some(({ name }) => name === "queue" && !values[name])}>${one.label}</button>
       <button type="button" onClick=${() => onDone("")}>Cancel</button>
     </div>
   </form>`;

@@ -1,5 +1,6 @@
 // Tables as the catalogue of the API declares them: columns, bars, filters, and the facts of one object.
 
+import { Actions } from "./actions.js";
 import { rowsOf, segment, usePoll } from "./api.js";
 import { html } from "./html.js";
 import { Ago, AppLink, Bar, Choice, Link, NodeLink, QueueLink, QueueSearch, Search, State } from "./parts.js";
@@ -120,6 +121,12 @@ export function useRow(name, partition, key) {
 }
 
 const detailsOf = (name, isAmount) => tables[name].columns.filter((one) => one.views.includes("detail") && hasAmounts(one) === isAmount && one.name !== tables[name].key);
+
+/** Buttons for the changes of an object that its state permits, and that `path` takes. */
+export function ObjectActions({ name, row, path, partition }) {
+  const actions = tables[name].actions.filter((one) => row && (!one.states.length || one.states.includes(row.state)));
+  return html`<${Actions} actions=${actions.map((one) => ({ ...one, path: `${path}/${one.name}`, ask: (given) => html`<${QueueSearch} partition=${partition} delayMs=${0} ...${given} />` }))} />`;
+}
 
 /** What a row has besides amounts: [heading, value]. */
 export function factsOf(name, row) {

@@ -1,9 +1,8 @@
 // One application: why it waits, its asks, its allocations, its states.
 
 import { segment, usePoll } from "../api.js";
-import { Actions } from "../actions.js";
 import { Explained } from "../explanation.js";
-import { amountsOf, columnsOf, factsOf, useRow } from "../catalogue.js";
+import { ObjectActions, amountsOf, columnsOf, factsOf, useRow } from "../catalogue.js";
 import { html, useState } from "../html.js";
 import { Ago, AmountTable, Facts, Loaded, NodeLink, PlainTable, QueueLink, QueueSearch, State } from "../parts.js";
 import { useAll } from "../table.js";
@@ -31,16 +30,7 @@ export function Application({ partition, args: [name] }) {
     <h2>States</h2>
     <${PlainTable} caption="States that it entered" rows=${one.stateLog ?? []} columns=${[["state", (row) => html`<${State} name=${row.applicationState} />`], ["time", (row) => time(row.time)]]} />
   `}<//>
-  <${Changes} key=${name} partition=${partition} name=${name} path=${path} one=${poll.data} />`;
-}
-
-/** Its changes; the outcome stays on the page when the application has ended, and is not found any more. */
-function Changes({ partition, name, path, one }) {
-  const actions = one && !one.finishedTime ? [
-    { name: "move", label: "Move to another queue", path: `${path}/move`, wants: "queue", ask: (given) => html`<${QueueSearch} partition=${partition} label="To" delayMs=${0} ...${given} />`, text: "The application, with what it runs and asks for, is charged to the other queue from now on.", outcome: () => "Moved." },
-    { name: "kill", label: "Kill", path: `${path}/kill`, isDanger: true, text: `${name} fails: ${count(one.allocations?.length ?? 0)} allocations are released and all its asks are removed. This cannot be undone.`, outcome: () => "It is failing." },
-  ] : [];
-  return html`${actions.length > 0 && html`<h2>Changes</h2>`}<${Actions} actions=${actions} />`;
+  <${ObjectActions} key=${name} name="applications" row=${row} path=${path} partition=${partition} />`;
 }
 
 function Asks({ rows, path }) {

@@ -1,8 +1,8 @@
 // The map of all nodes, their list, and one node.
 
 import { segment, usePoll } from "../api.js";
-import { Actions, markText } from "../actions.js";
-import { Filters, amountsOf, chooseKinds, columnsOf, factsOf, queryOf, sortOf, useRow } from "../catalogue.js";
+import { markText } from "../actions.js";
+import { Filters, ObjectActions, amountsOf, chooseKinds, columnsOf, factsOf, queryOf, sortOf, useRow } from "../catalogue.js";
 import { Explained } from "../explanation.js";
 import { html, useEffect, useRef } from "../html.js";
 import { Ago, AmountTable, AppLink, Bar, Choice, Facts, Link, Loaded, PlainTable } from "../parts.js";
@@ -112,13 +112,7 @@ export function Node({ partition, args: [name] }) {
     ]} />
     <${AmountTable} caption="Amounts" rows=${amountsOf("nodes", row)} />
     <p><${Link} page="applications" params=${{ node: name }}>Applications on it<//></p>
-    <${Actions} actions=${[one.cordoned ? {
-      name: "uncordon", label: "Uncordon", path: `${path}/uncordon`, text: "The node takes allocations again, unless its resource manager drains it.", outcome: () => "Uncordoned.",
-    } : {
-      name: "cordon", label: "Cordon", path: `${path}/cordon`, wants: "reason", text: "Nothing more is placed on the node. What runs there continues.", outcome: () => "Cordoned.",
-    }, {
-      name: "drain", label: "Drain", path: `${path}/drain`, wants: "reason", isDanger: true, text: "The node is cordoned, and its resource manager is asked to release everything that runs there, except for allocations that require this node.", outcome: (answer) => `Cordoned; ${count(answer.leaving ?? 0)} allocations leave.`,
-    }]} />
+    <${ObjectActions} name="nodes" row=${row} path=${path} />
     <h2>Allocations</h2>
     <${PlainTable} caption=${`${count(one.allocations?.length ?? 0)} in all`} rows=${one.allocations ?? []} keyOf=${(row) => row.allocationKey} columns=${[
       ["allocation", (row) => html`<span class="mono">${row.allocationKey}</span>`],

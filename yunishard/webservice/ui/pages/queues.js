@@ -1,8 +1,8 @@
 // The tree of queues, and one queue.
 
 import { segment, usePoll } from "../api.js";
-import { Actions, markText } from "../actions.js";
-import { amountsOf, chooseKinds, columnsOf, factsOf, useRow } from "../catalogue.js";
+import { markText } from "../actions.js";
+import { ObjectActions, amountsOf, chooseKinds, columnsOf, factsOf, useRow } from "../catalogue.js";
 import { Explained } from "../explanation.js";
 import { html, useMemo, useRef, useState } from "../html.js";
 import { AmountTable, Bar, BarKey, Choice, Facts, Link, Loaded, QueueLink, Search } from "../parts.js";
@@ -122,11 +122,7 @@ export function Queue({ partition, args: [name] }) {
       ["preempting", one.preemptingResource],
     ].filter(([, value]) => value && Object.keys(value).length)} />
     <p><${Link} page="applications" params=${{ queue: one.queuename, subtree: "true" }}>Applications<//> · <${Link} page="history" params=${{ queue: one.queuename }}>History<//></p>
-    <${Actions} actions=${[one.stopped ? {
-      name: "start", label: "Start the queue", path: `${path}/start`, text: "Applications in this queue and below it are scheduled again.", outcome: (answer) => (answer.stoppedAbove ? `Started, but ${answer.stoppedAbove} above it is stopped.` : "Started."),
-    } : {
-      name: "stop", label: "Stop the queue", path: `${path}/stop`, wants: "reason", isDanger: true, text: "Neither this queue nor those below it take new applications, and nothing more is placed for those in them. What runs continues.", outcome: () => "Stopped.",
-    }]} />
+    <${ObjectActions} name="queues" row=${row} path=${path} />
     ${one.isManaged && one.parent && html`<${QueueLimits} key=${one.queuename} partition=${partition} path=${path} one=${one} />`}
     ${one.childNames?.length > 0 && html`<h2>Queues below</h2><ul>${one.childNames.map((child) => html`<li key=${child}><${QueueLink} name=${child.startsWith("root") ? child : `${one.queuename}.${child}`} /></li>`)}</ul>`}
   `}<//>
