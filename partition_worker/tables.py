@@ -444,6 +444,7 @@ def _build_nodes(request: TableRequest) -> TableView:
 _QUEUE: Final[Mapping[str, Getter[Queue]]] = _bind(
     "queues",
     "applications",
+    "lastAllocation",
     state=lambda one: one.status.lower(),
     maxApplications=lambda one: one.max_applications or None,
     headroom=lambda one: one.compute_headroom(),
@@ -462,8 +463,15 @@ def _build_queues(request: TableRequest) -> TableView:
         found = [one for one in found if has_text(one.path)]
     if state:
         found = [one for one in found if one.status.lower() == state]
+    if request.args.get("waiting") == "true":
+        found = [one for one in found if visible.find_right(one) is not Right.NOTHING and any(one.pending_sum)]
     found.sort(key=lambda one: _make_path_key(one.path))
-    getters: dict[str, Getter[Queue]] = {**_QUEUE, "applications": _count_applications(request.partition).__getitem__}
+    counts, starts = _count_applications(request.partition), _find_last_starts(request.partition)
+    getters: dict[str, Getter[Queue]] = {
+        **_QUEUE,
+        "applications": counts.__getitem__,
+        "lastAllocation": lambda one: starts.get(one, 0),
+    }
     if not visible.everything:
         for column in TABLES["queues"].columns:
             if not column.is_public:
@@ -484,6 +492,21 @@ def _count_applications(partition: Partition) -> dict[Queue, int]:
         if queue.parent is not None:
             counts[queue.parent] = counts.get(queue.parent, 0) + number
     return counts
+
+
+def _find_last_starts(partition: Partition) -> dict[Queue, int]:
+    """The start of the newest allocation in each queue and below it, in Unix nanoseconds; an application has its newest
+    one last.
+    """
+    starts: dict[Queue, int] = {}
+    for application in partition.applications.values():
+        if application.allocations:
+            bound_ns = next(reversed(application.allocations.values())).bound_ns
+            for queue in application.queue.ancestry():
+                if bound_ns <= starts.get(queue, 0):
+                    break
+                starts[queue] = bound_ns
+    return starts
 
 
 # Users and groups -----------------------------------------------------------------------------------------------------

@@ -289,6 +289,13 @@ QUEUES: Final = Table(
             views=_WIDE | _DETAIL,
             heading="apps",
         ),
+        Column(
+            "lastAllocation",
+            Kind.TIME,
+            "The start of the newest allocation in it and below it.",
+            views=_WIDE | _TOP_WIDE | _BOARD | _DETAIL,
+            heading="last allocation",
+        ),
         Column("headroom", Kind.LIMITS, "The amounts that may still be placed in it.", views=_WIDE | _DETAIL),
         Column("priority", Kind.NUMBER, "The highest priority of its asks, as its parent sees it; null without asks."),
         Column("leaf", Kind.FLAG, "Whether applications may be in it.", "leaf", is_public=True),
@@ -297,6 +304,7 @@ QUEUES: Final = Table(
     filters=(
         _has_text("paths"),
         Filter("state", "Only in this state.", "State", ("active", "stopped", "draining")),
+        Filter("waiting", "`true`: only queues where asks wait, or below which they do.", "Waiting", FLAG),
         Filter("queue", "Only this queue."),
         _IN_QUEUE[1],
     ),

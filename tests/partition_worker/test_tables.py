@@ -304,6 +304,19 @@ def test_a_queue_has_its_amounts_and_no_maximum_is_null(trial: Trial) -> None:
     assert names(trial, "queues", sort="maxApplications")[0] == "root.p.a", "null is last"
 
 
+def test_a_queue_has_the_start_of_its_newest_allocation() -> None:
+    one = Trial("root.p.a; root.p.b; root.c").does(nodes("n1 memory=10"))
+    one.does(apps("app-1 root.p.a", "app-2 root.p.b", "app-3 root.c"), asks("app-1 a1 memory=1"))
+    first_ns = int(one.now * 1e9)
+    one.waits(60)
+    one.does(asks("app-2 b1 memory=1", "app-1 a2 memory=20"))
+    found = {str(row["queue"]): cast("int", row["lastAllocation"]) // 10**9 * 10**9 for row in rows(one, "queues")}
+    later_ns = int(one.now * 1e9)
+    assert found == {"root": later_ns, "root.p": later_ns, "root.p.a": first_ns, "root.p.b": later_ns, "root.c": 0}
+    assert names(one, "queues", sort="-lastAllocation")[-1] == "root.c"
+    assert names(one, "queues", waiting="true") == ["root", "root.p", "root.p.a"]
+
+
 # Users and groups -----------------------------------------------------------------------------------------------------
 
 
