@@ -8,8 +8,9 @@ either marks the RM in `changed_rms`, so that `rm_records.py` records it. Not he
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
+from typing import Annotated, Final
 
-from msgspec import Raw, Struct, field
+from msgspec import Meta, Raw, Struct, field
 from msgspec.structs import replace
 
 from yunishard.broker.config_analysis import AnalysedPartition
@@ -22,7 +23,7 @@ from yunishard.common.messages.control_messages import (
     RetirePartition,
     Settings,
 )
-from yunishard.common.messages.kinds import Control, Header, Message
+from yunishard.common.messages.kinds import INT64_MAX, Control, Header, Message
 from yunishard.common.messages.query_messages import Answer, PartitionEntry
 from yunishard.common.messages.rm_messages import PartitionRestarted, Refused, Registered, ResumeWanted
 from yunishard.common.messages.wire import NEVER, Outgoing, encode_body, make_outgoing
@@ -37,6 +38,11 @@ from yunishard.common.names import (
 )
 from yunishard.common.restart_delay import RestartDelay
 
+NUMBER_MAX: Final = 2**62
+"""Largest number in a record: numbers that follow fit into 64 bits, too. A record with a larger one is not used."""
+
+Number = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
+
 
 class RmRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The durable fields of an RM's session, and the leases of its workers. Unknown fields of later releases are
@@ -45,7 +51,7 @@ class RmRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     rm: str
     session: str
-    registered_ns: int
+    registered_ns: Annotated[int, Meta(ge=-INT64_MAX, le=INT64_MAX)]
     """Unix nanoseconds."""
     call: str
     """Hash of the registration's body: the same call repeated in the same session changes nothing."""
@@ -61,21 +67,21 @@ class RmRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     configs: dict[str, None] = field(default_factory=dict)
     """Full names of the configured partitions, in their order. The record has the configuration as the latest version
     of the RM."""
-    rollout: int = 0
+    rollout: Number = 0
     """Number of the roll-out that set the configuration. A worker with another number receives it again."""
-    generations: dict[str, int] = field(default_factory=dict, name="lives")
+    generations: dict[str, Number] = field(default_factory=dict, name="lives")
     """Partition to its generation in this session; absent means 0, the first one."""
-    last_generation: int = field(default=0, name="lives_begun")
+    last_generation: Number = field(default=0, name="lives_begun")
     """The highest generation that any partition has had. The next one is above it, so removed partitions need no
     record."""
     leaving: list[str] = field(default_factory=list)
     """Partitions that are no longer configured and whose workers report the final releases to the RM."""
-    order: int = 0
+    order: Number = 0
     """Position of the RM in the order of registration; lower is earlier. Later sessions keep it until the RM leaves or
     its pause timeout expires."""
-    partition_order: dict[str, int] = field(default_factory=dict)
+    partition_order: dict[str, Number] = field(default_factory=dict)
     """Positions of partitions that were configured after the RM registered; the others have the RM's position."""
-    leases: dict[str, int] = field(default_factory=dict)
+    leases: dict[str, Number] = field(default_factory=dict)
     """Full partition name to the epoch of its worker's lease; only set in records."""
     hosts: dict[str, str] = field(default_factory=dict)
     """Full partition name to the host on which its worker runs, or is to run if there is none; only set in records. A

@@ -19,7 +19,7 @@ import msgspec
 from yunishard.broker.config_versions import VERSIONS_BYTES_MAX, VersionHistory
 from yunishard.broker.hosts import HostRow
 from yunishard.broker.queries import build_version_answer
-from yunishard.broker.registry import RmRecord
+from yunishard.broker.registry import NUMBER_MAX, RmRecord
 from yunishard.broker.rm_records import decode_record
 from yunishard.common.messages.control_messages import (
     ConfigVersion,
@@ -56,9 +56,6 @@ COLUMNS: Final = VersionEntry.__struct_fields__
 """Columns of the table of versions, without the RM in front and the key of the text behind."""
 
 _COLUMNS: Final = ", ".join(COLUMNS)
-
-NUMBER_MAX: Final = 2**62
-"""Largest number in a record: numbers that follow fit into 64 bits, too. A record with a larger one is not used."""
 
 INCARNATION_MAX: Final = INT64_MAX // NUMBERS_PER_INCARNATION - 1
 """Largest number of a broker: the epochs that it grants fit into 64 bits. A store with a larger one is not used."""
@@ -261,28 +258,13 @@ def build_records(rows: Iterable[Sequence[object]]) -> list[RmRecord]:
     found: list[RmRecord] = []
     for rm, facts in rows:
         try:
-            found.append(_check_record(str(rm), decode_record(facts if isinstance(facts, bytes) else str(facts))))
+            record = decode_record(facts if isinstance(facts, bytes) else str(facts))
+            if record.rm != rm:
+                raise msgspec.ValidationError(f"it is that of RM {record.rm}")
+            found.append(record)
         except msgspec.MsgspecError as error:
             _log.warning("the record of RM %s cannot be read, so the RM has to register again: %s", rm, error)
     return sorted(found, key=lambda one: one.order)
-
-
-def _check_record(rm: str, record: RmRecord) -> RmRecord:
-    if record.rm != rm:
-        raise msgspec.ValidationError(f"it is that of RM {record.rm}")
-    numbers = {"rollout": record.rollout, "last_generation": record.last_generation, "order": record.order}
-    for name, by_partition in (
-        ("generations", record.generations),
-        ("partition_order", record.partition_order),
-        ("leases", record.leases),
-    ):
-        numbers |= {f"{name} of {partition}": number for partition, number in by_partition.items()}
-    for name, number in numbers.items():
-        if not 0 <= number <= NUMBER_MAX:
-            raise msgspec.ValidationError(f"{name} is {number}, which is out of range")
-    if abs(record.registered_ns) > INT64_MAX:
-        raise msgspec.ValidationError(f"registered_ns is {record.registered_ns}, which is out of range")
-    return record
 
 
 def build_version(rm: str, digest: str, config: bytes | None, *values: object) -> ConfigVersion:
