@@ -11,7 +11,7 @@ import shutil
 import sqlite3
 import struct
 import zlib
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path
@@ -23,6 +23,7 @@ import msgspec
 from yunishard.common.messages.journal_messages import Step
 from yunishard.common.process.folders import make_temporary_folder
 from yunishard.partition_worker.journal.files import Files, read_snapshot
+from yunishard.partition_worker.journal.protocol import StepReader
 from yunishard.partition_worker.recovery import JournalDamaged
 
 FORMAT: Final = 1
@@ -166,7 +167,7 @@ def decode_step(row: Row) -> Step:
     return step
 
 
-class StepReader(ABC):
+class DatabaseReader(StepReader):
     """The methods that read a journal, open for reading or writing."""
 
     def __init__(self, files: Files) -> None:
@@ -191,36 +192,13 @@ class StepReader(ABC):
                 if self.read_meta().snapshot == meta.snapshot:  # else a running worker has just replaced it
                     raise
 
-    def read_steps(self, first: int) -> Iterator[Step]:
-        """Decode the steps from this number on."""
-        return map(decode_step, self.read_rows(first))
-
     def find_first(self) -> int:
         """The first step in the file, needed or not."""
         with self._reading() as file:
             found = file.execute("SELECT min(number) FROM steps").fetchone()[0]
         return self.read_meta().begins if found is None else int(found)
 
-    def read_rows(self, first: int) -> Iterator[Row]:
-        """The steps from this number on. Skips steps that are no longer needed and are deleted meanwhile."""
-        expected, last = first, first
-        while expected <= last:
-            meta, page = self._page(expected)
-            last = meta.last
-            for row in page:
-                if row.number != expected and row.number > meta.begins:
-                    raise JournalDamaged(f"step {expected} is missing")
-                if row.number > last:
-                    raise JournalDamaged(f"step {row.number} is after the last recorded step {last}")
-                yield row
-                expected = row.number + 1
-            if not page and max(expected, meta.begins) <= last:
-                raise JournalDamaged(f"its steps from {expected} to {last} are missing")
-            if not page:
-                return
-
-    def _page(self, first: int) -> tuple[Meta, list[Row]]:
-        """The next steps and the meta row, read in one transaction."""
+    def _read_page(self, first: int) -> tuple[int, int, Iterator[Step]]:
         page: list[Row] = []
         size = 0
         with self._reading() as file:
@@ -236,10 +214,12 @@ class StepReader(ABC):
                 found.close()
             finally:
                 file.execute("ROLLBACK")
-        return meta, page
+        if page and page[-1].number > meta.last:
+            raise JournalDamaged(f"step {page[-1].number} is after the last recorded step {meta.last}")
+        return meta.begins, meta.last, map(decode_step, page)
 
 
-class JournalReader(StepReader):
+class JournalReader(DatabaseReader):
     """A journal opened read-only, also while a worker writes to it, or in a directory that cannot be written.
 
     SQLite creates the write-ahead log and its index if they are missing, and a reader would leave them behind. So

@@ -17,7 +17,7 @@ snapshot replaces nothing.
 """
 
 import zlib
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from itertools import chain
@@ -35,7 +35,14 @@ from yunishard.common.postgres.connection import (
     Database,
     delete_journal,
 )
-from yunishard.partition_worker.journal.protocol import Fenced, Journal, Journals, ReadableJournal, Statistics
+from yunishard.partition_worker.journal.protocol import (
+    Fenced,
+    Journal,
+    Journals,
+    ReadableJournal,
+    Statistics,
+    StepReader,
+)
 from yunishard.partition_worker.recovery import JournalDamaged
 
 PAGE_ROWS: Final = 32
@@ -95,7 +102,7 @@ def _check_row(row: _Row) -> _Row:
     return row
 
 
-class _Reading(ABC):
+class _Reading(StepReader):
     """The methods that read a journal, open for reading or writing."""
 
     _database: Database
@@ -105,28 +112,17 @@ class _Reading(ABC):
     def read_meta(self) -> _Row:
         """The present row of the journal."""
 
-    def read_steps(self, first: int) -> Iterator[Step]:
-        """The steps from this number on, each verified. Skips steps that a running worker deletes meanwhile."""
-        expected = first
-        while expected <= (last := self.read_meta().last):
-            with self._database.autocommit() as connection:
-                rows = connection.execute(
-                    "SELECT first, last, content, checksum FROM steps WHERE partition = %(partition)s"
-                    " AND last >= %(step)s AND first >= coalesce((SELECT max(first) FROM steps"
-                    " WHERE partition = %(partition)s AND first <= %(step)s), 0) ORDER BY first LIMIT %(rows)s",
-                    {"partition": self._partition, "step": expected, "rows": PAGE_ROWS},
-                ).fetchall()
-            for row in rows:
-                for step in _decode_row(*msgspec.convert(row, tuple[int, int, bytes, int])):
-                    if step.number > expected and step.number > self.read_meta().begins:
-                        raise JournalDamaged(f"step {expected} is missing")
-                    if step.number >= expected:
-                        yield step
-                        expected = step.number + 1
-            if not rows and max(expected, self.read_meta().begins) <= last:
-                raise JournalDamaged(f"its steps from {expected} to {last} are missing")
-            if not rows:
-                return
+    def _read_page(self, first: int) -> tuple[int, int, Iterator[Step]]:
+        last = self.read_meta().last
+        with self._database.autocommit() as connection:
+            rows = connection.execute(
+                "SELECT first, last, content, checksum FROM steps WHERE partition = %(partition)s"
+                " AND last >= %(step)s AND first >= coalesce((SELECT max(first) FROM steps"
+                " WHERE partition = %(partition)s AND first <= %(step)s), 0) ORDER BY first LIMIT %(rows)s",
+                {"partition": self._partition, "step": first, "rows": PAGE_ROWS},
+            ).fetchall()
+        groups = (_decode_row(*msgspec.convert(row, tuple[int, int, bytes, int])) for row in rows)
+        return self.read_meta().begins, last, chain.from_iterable(groups)
 
     def _read_pieces(self, row: _Row) -> Iterator[bytes]:
         """The pieces of the snapshot that this row names."""

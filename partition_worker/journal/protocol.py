@@ -11,10 +11,12 @@ has moved changes nothing. `tests/partition_worker/journal/test_conformance.py` 
 implementation passes it, also the simulated disk.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from yunishard.common.messages.journal_messages import Step
+from yunishard.partition_worker.recovery import JournalDamaged
 
 
 class Fenced(OSError):
@@ -125,6 +127,34 @@ class ReadableJournal(Protocol):
 
     def close(self) -> None:
         """Release it."""
+
+
+class StepReader(ABC):
+    """Reads the steps of a journal, open for reading or writing, in pages."""
+
+    @abstractmethod
+    def _read_page(self, first: int) -> tuple[int, int, Iterable[Step]]:
+        """The first step that is needed, the last step, and some steps in order: from this one on or, if steps are
+        stored together, from a few before. A running worker may delete and append steps: the first number is not older
+        than the steps, and the second is not newer.
+        """
+
+    def read_steps(self, first: int) -> Iterator[Step]:
+        """The steps from this number on, each verified. Skips steps that a running worker deletes meanwhile."""
+        expected, last = first, first
+        while expected <= last:
+            begins, last, page = self._read_page(expected)
+            start = expected
+            for step in page:
+                if step.number > max(expected, begins):
+                    raise JournalDamaged(f"step {expected} is missing")
+                if step.number >= expected:
+                    yield step
+                    expected = step.number + 1
+            if expected == start:
+                if max(expected, begins) <= last:
+                    raise JournalDamaged(f"its steps from {expected} to {last} are missing")
+                return
 
 
 class Journals(Protocol):

@@ -72,7 +72,7 @@ def _check_existence(files: Files, inode: int) -> None:
         raise OSError(f"{files.database}: an earlier worker has just deleted it")
 
 
-class SqliteJournal(database.StepReader, Journal):
+class SqliteJournal(database.DatabaseReader, Journal):
     """The journal of one partition in an SQLite database. See `Journal` for the errors."""
 
     def __init__(self, files: Files, epoch: int, history_bytes: int = 0) -> None:

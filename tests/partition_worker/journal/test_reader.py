@@ -31,7 +31,7 @@ def test_steps_follow_the_snapshot(tmp_path: Path) -> None:
     found = found_in(files_in(tmp_path))
     assert (found.snapshot, found.snapshot_number) == (b"seven", 7)
     assert [step.number for step in found.steps] == [8, 9, 10]
-    assert [row.number for row in reader(files_in(tmp_path)).read_rows(1)] == list(range(1, 11))
+    assert [row.number for row in reader(files_in(tmp_path)).read_steps(1)] == list(range(1, 11))
 
 
 def test_nothing_after_the_snapshot_is_nothing_missing(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_step_of_another_release_is_damage() -> None:
 
 def test_a_running_worker_may_delete_what_is_not_needed_while_somebody_reads(tmp_path: Path) -> None:
     database = kept(tmp_path, *range(1, 3 * PAGE_STEPS + 1), size=1)
-    reading = reader(files_in(tmp_path)).read_rows(1)
+    reading = reader(files_in(tmp_path)).read_steps(1)
     seen = [next(reading).number for _ in range(10)]
     record_snapshot(database, 2500, b"")
     while database.has_garbage:
@@ -96,7 +96,7 @@ def test_a_running_worker_may_delete_what_is_not_needed_while_somebody_reads(tmp
 
 def test_a_reader_keeps_nobody_from_emptying_the_log(tmp_path: Path) -> None:
     database = kept(tmp_path, *range(1, 2 * PAGE_STEPS + 1), size=1)
-    reading = reader(files_in(tmp_path)).read_rows(1)
+    reading = reader(files_in(tmp_path)).read_steps(1)
     next(reading)
     busy, written, moved = database._file.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     assert (busy, written, moved) == (0, 0, 0)
@@ -105,7 +105,7 @@ def test_a_reader_keeps_nobody_from_emptying_the_log(tmp_path: Path) -> None:
 
 def test_large_steps_are_read_a_few_at_a_time(tmp_path: Path) -> None:
     kept(tmp_path, *range(1, 12), size=1 << 20)
-    _, page = reader(files_in(tmp_path))._page(1)
+    _, _, page = reader(files_in(tmp_path))._read_page(1)
     assert [row.number for row in page] == list(range(1, 9))
     assert numbers_in(files_in(tmp_path)) == list(range(1, 12))
 
@@ -189,4 +189,4 @@ def test_a_reader_notices_that_a_worker_has_started(tmp_path: Path) -> None:
     database = opened(files_in(tmp_path), 2)
     database.append(encoded(3), fresh=False)
     assert found.read_meta().last == 3
-    assert [row.number for row in found.read_rows(1)] == [1, 2, 3]
+    assert [row.number for row in found.read_steps(1)] == [1, 2, 3]
