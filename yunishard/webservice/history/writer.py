@@ -105,9 +105,8 @@ class HistoryWriter(ABC):
             query = f"SELECT full_name, name, running, allocated, pending FROM ({ranked}) AS ranked WHERE age = 1"  # noqa: S608
             with self._reading() as tables:
                 rows = tables.execute(query, (LATEST_NS,))
-            for full_name, name, running, allocated, pending in msgspec.convert(
-                rows, list[tuple[str, str, int, str, str]]
-            ):
+            values = msgspec.convert(rows, list[tuple[str, str, int, str, str]])
+            for full_name, name, running, allocated, pending in values:
                 usage = Usage(name, running, decode_amounts(allocated), decode_amounts(pending))
                 if is_used(usage):
                     found.setdefault(full_name, {})[kind, name] = usage
@@ -272,6 +271,7 @@ def _write_applications(tables: HistoryTables, partition: int, ended: Sequence[E
         reasons.pop(name, None)
         rows.append({"partition": partition, **application_row(one, message)})
     columns = _quote(rows[0])
+    # Without a condition, SQLite reads ON CONFLICT as part of a join.
     tables.change(
         f"INSERT INTO history_applications ({columns}, allocations) SELECT {columns}, (SELECT count(*) FROM"  # noqa: S608
         " history_allocations AS one WHERE one.partition = entry.partition AND one.application = entry.application"
@@ -296,14 +296,13 @@ def _write_gap(tables: HistoryTables, partition: int, gap: Gap) -> None:
 # Rows as JSON ---------------------------------------------------------------------------------------------------------
 
 
-def _insert(tables: HistoryTables, table: str, rows: Sequence[Row], conflict: str = "") -> None:
+def _insert(tables: HistoryTables, table: str, rows: Sequence[Row]) -> None:
     """Insert rows with the same columns."""
     if rows:
         names = _quote(rows[0])
-        # Without a condition, SQLite reads ON CONFLICT as part of a join.
         tables.change(
             f"INSERT INTO history_{table} ({names})"  # noqa: S608 - our own names
-            f" SELECT {names} FROM {tables.rows(table, rows[0])} AS entry WHERE TRUE {conflict}",
+            f" SELECT {names} FROM {tables.rows(table, rows[0])} AS entry",
             (_encode_rows(tables, rows),),
         )
 
