@@ -244,7 +244,7 @@ def test_the_history_and_the_audit_log_move_along(
     monkeypatch.setattr(audit_files, "FILE_BYTES_MAX", 40_000)
     monkeypatch.setattr(postgres_audit, "PAGE_LINES", 1_000)
     monkeypatch.setattr(history_copy, "PAGE_ROWS", 100)
-    monkeypatch.setattr(history_copy, "CHUNK_BYTES", 20_000)
+    monkeypatch.setattr(history_copy, "CHUNK_LINES", 100)
     before, after = (f"sqlite:{tmp_path / name}" for name in ("before", "after"))
     for name in ("before", "after"):
         (tmp_path / name).mkdir(mode=0o700)

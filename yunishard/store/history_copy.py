@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -16,8 +17,8 @@ COPY_MAX_S: Final = 24 * 3600.0
 PAGE_ROWS: Final = 5_000
 """Rows that are copied in one transaction."""
 
-CHUNK_BYTES: Final = 1 << 20
-"""Bytes of lines of the audit log that are copied at a time."""
+CHUNK_LINES: Final = 2_000
+"""Lines of the audit log that are copied at a time; one has some hundred bytes."""
 
 
 def is_empty(history: HistoryStore, audit: AuditLines) -> bool:
@@ -70,12 +71,6 @@ def _read_pages(reading: HistoryTables, table: str) -> Iterator[list[dict[str, o
 
 def copy_audit_log(old: AuditLines, new: AuditLines) -> None:
     """Copy all lines. Raises OSError: a part may be copied."""
-    chunk, size = [], 0
-    for line in old.read():
-        chunk.append(line)
-        size += len(line)
-        if size >= CHUNK_BYTES:
-            new.append(b"".join(chunk))
-            chunk, size = [], 0
-    if chunk:
-        new.append(b"".join(chunk))
+    lines = old.read()
+    while chunk := b"".join(islice(lines, CHUNK_LINES)):
+        new.append(chunk)
