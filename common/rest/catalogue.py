@@ -42,6 +42,9 @@ class Kind(StrEnum):
     """Unix nanoseconds; 0 if it has not happened."""
     FLAG = "flag"
     TEXTS = "texts"
+    PAIRS = "pairs"
+    """Texts by name."""
+    BYTES = "bytes"
     AMOUNTS = "amounts"
     """An amount of each resource type, in base units."""
     LIMITS = "limits"
@@ -56,6 +59,8 @@ _TYPES: Final[Mapping[Kind, str]] = {
     Kind.TIME: "Unix nanoseconds, 0 for never",
     Kind.FLAG: "true or false",
     Kind.TEXTS: "a list of texts",
+    Kind.PAIRS: "texts by name",
+    Kind.BYTES: "a number of bytes",
     Kind.AMOUNTS: "amounts by resource type",
     Kind.LIMITS: "amounts by resource type",
 }
@@ -583,6 +588,45 @@ def _declare_usage(of: str) -> Table:
     )
 
 
+# Hosts and resource managers ------------------------------------------------------------------------------------------
+
+HOSTS: Final = Table(
+    key="name",
+    noun="host",
+    summary="The hosts of a cluster, one row for each",
+    columns=(
+        Column("name", Kind.TEXT, "Its name.", views=_LIST | _BOARD, heading="host"),
+        Column("state", Kind.STATE, "Ready, draining, drained or lost.", views=_LIST | _BOARD),
+        Column("leader", Kind.FLAG, "Whether its broker leads.", views=_LIST | _BOARD),
+        Column("partitions", Kind.NUMBER, "The partitions that it has now.", views=_LIST | _BOARD),
+        Column("leaving", Kind.NUMBER, "Partitions that move to another host.", views=_LIST | _BOARD),
+        Column("cores", Kind.NUMBER, "Its cores.", views=_LIST | _BOARD),
+        Column("memory", Kind.BYTES, "Its memory.", views=_LIST | _BOARD),
+        Column("release", Kind.TEXT, "The release that it runs.", views=_LIST | _BOARD),
+        Column("address", Kind.TEXT, "Where other hosts reach its broker.", views=_LIST),
+    ),
+    filters=(),
+    sorts=("name",),
+)
+
+RMS: Final = Table(
+    key="rm",
+    noun="resource manager",
+    summary="The registered resource managers, one row for each",
+    columns=(
+        Column("rm", Kind.TEXT, "Its ID.", views=_LIST | _BOARD),
+        Column("state", Kind.STATE, "Connected or away. Nothing is placed for one that is away.", views=_LIST | _BOARD),
+        Column("awaySince", Kind.TIME, "The time since when it is away.", views=_LIST | _BOARD),
+        Column("partitions", Kind.TEXTS, "Its partitions.", views=_LIST | _BOARD),
+        Column("build", Kind.PAIRS, "Its report about its build.", views=_LIST | _BOARD),
+    ),
+    filters=(),
+    sorts=("rm",),
+)
+
+DOCUMENTS: Final[Mapping[str, Table]] = {"hosts": HOSTS, "rms": RMS}
+"""Tables of the system, whose rows come from other documents than `/table/...`."""
+
 TABLES: Final[Mapping[TableName, Table]] = {
     "applications": APPLICATIONS,
     "asks": ASKS,
@@ -624,6 +668,7 @@ def parse_sort(name: TableName, text: str) -> SortOrder:
 
 def describe_tables() -> dict[str, object]:
     """Return the catalogue as a JSON object, for the dashboard and other programs."""
+    all_tables: dict[str, Table] = {**TABLES, **DOCUMENTS}
     return {
         name: {
             "key": table.key,
@@ -668,5 +713,5 @@ def describe_tables() -> dict[str, object]:
                 for one in table.actions
             ],
         }
-        for name, table in TABLES.items()
+        for name, table in all_tables.items()
     }

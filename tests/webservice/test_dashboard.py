@@ -10,7 +10,6 @@ import httpx
 import pytest
 
 from tests.webservice.fakes import FakeLink, partition, request
-from yunishard.cli.commands import event_texts
 from yunishard.common.settings import Settings
 from yunishard.webservice.web_root import DASHBOARD
 
@@ -92,13 +91,6 @@ def test_libraries_are_those_that_are_recorded_with_their_licences(folder: Path)
     assert {name for name in found if not name.startswith("LICENSE.")} == {"vendor.json", *files}
     assert found >= {f"LICENSE.{one['package']}" for one in recorded}
     assert {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in files} == files
-
-
-def test_events_have_the_same_words_as_on_the_command_line() -> None:
-    text = (DASHBOARD / "event_texts.js").read_text()
-    shown = {int(number): words for number, words in re.findall(r'^  (\d+): "(.*)",$', text, re.MULTILINE)}
-    details = {**event_texts._STATES, **event_texts._ENDS, **event_texts._PARTS}
-    assert shown == details
 
 
 def test_pages_are_short_enough_to_read() -> None:

@@ -22,6 +22,7 @@ from yunishard.common.rest.catalogue import (
     describe_tables,
     parse_sort,
 )
+from yunishard.common.rest.event_texts import describe_words
 from yunishard.common.rest.views import TableView
 from yunishard.webservice.calls import Call, Reply, ask_recent, find_partition
 from yunishard.webservice.parameters import (
@@ -105,15 +106,15 @@ for _name in TABLES:
     _declare_table(_name)
 
 
-_CATALOGUE: Final = encode(describe_tables())
+_CATALOGUE: Final = encode({"tables": describe_tables(), "events": describe_words()})
 _CATALOGUE_HEADERS: Final = {"ETag": entity_tag(sha256(_CATALOGUE).hexdigest()), "Cache-Control": "no-cache"}
 
 
 @Route(TABLES_GROUP, "GET", "/ws/v1/catalogue", Access.ANYBODY, (ANY_OBJECT,), parameters=(IF_NONE_MATCH,))
 async def read_catalogue(_: Call) -> Reply:
-    """The tables, with the columns and filters of each.
+    """The tables, with the columns, filters and actions of each, and the words of events.
 
-    For programs that show tables; the answer only depends on the release.
+    For programs that show them; the answer only depends on the release.
     """
     return Reply(_CATALOGUE, headers=_CATALOGUE_HEADERS)
 

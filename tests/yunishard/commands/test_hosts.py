@@ -35,7 +35,7 @@ def test_hosts_are_listed_in_columns_or_as_json(fake: FakeWeb, capsys: pytest.Ca
     assert run(fake, "list") == 0
     assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
         ["HOST", "STATE", "LEADER", "PARTITIONS", "LEAVING", "CORES", "MEMORY", "RELEASE", "ADDRESS"],
-        ["a", "ready", "yes", "3", "0", "4", "8.0GiB", "1.0", "tcp://10.0.0.1:9094"],
+        ["a", "ready", "yes", "3", "0", "4", "8", "GiB", "1.0", "tcp://10.0.0.1:9094"],
     ]
     assert run(fake, "list", "--json") == 0
     assert json.loads(capsys.readouterr().out) == HOSTS

@@ -42,7 +42,7 @@ from yunishard.cli.commands.partition_tables import (
 from yunishard.cli.commands.rest import Rest, add_rest
 from yunishard.cli.main import PROGRAM, CommandFailed
 from yunishard.common.process.terminal import clean
-from yunishard.common.rest.catalogue import View
+from yunishard.common.rest.catalogue import TABLES, View
 from yunishard.common.units import UNKNOWN, format_ago, format_resources, format_seconds, format_time
 
 ALLOCATIONS_SHOWN: Final = 20
@@ -80,7 +80,7 @@ def run_app(args: argparse.Namespace) -> int:
 
 # show -----------------------------------------------------------------------------------------------------------------
 
-_ASKS: Final = make_columns("asks", View.BOARD)
+_ASKS: Final = make_columns(TABLES["asks"], View.BOARD)
 _ALLOCATIONS: Final = (
     Column("allocationKey", heading="ALLOCATION"),
     Column("nodeId", heading="NODE"),

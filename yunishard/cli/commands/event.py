@@ -19,7 +19,6 @@ import msgspec
 
 from yunishard.cli.commands.console import add_actions
 from yunishard.cli.commands.display import Text
-from yunishard.cli.commands.event_texts import TYPES, EventFilter, describe_event, name_type
 from yunishard.cli.commands.listing import (
     AGE,
     AMOUNTS,
@@ -39,6 +38,7 @@ from yunishard.cli.commands.listing import (
 from yunishard.cli.commands.partition_tables import add_partition
 from yunishard.cli.commands.rest import RequestFailed, Rest, add_rest
 from yunishard.cli.main import CommandFailed, CommandUnusable, parse_whole
+from yunishard.common.rest.event_texts import TYPES, EventFilter, describe_event, name_type
 from yunishard.common.rest.records import BatchView, EventResourceView, EventView
 from yunishard.common.text_formats import parse_duration
 from yunishard.common.units import UNKNOWN, format_resources, list_kinds

@@ -9,11 +9,17 @@ from collections.abc import Callable
 from http.client import SERVICE_UNAVAILABLE
 from typing import Final
 
+from msgspec.structs import asdict
+
 from yunishard.cli.commands.console import add_actions
+from yunishard.cli.commands.display import Screen
+from yunishard.cli.commands.listing import Frame, draw_rows
+from yunishard.cli.commands.partition_tables import make_columns
 from yunishard.cli.commands.rest import Answer, RequestFailed, Rest, add_rest
 from yunishard.cli.main import CommandFailed
+from yunishard.common.rest.catalogue import HOSTS
 from yunishard.common.rest.records import HostsView, HostView
-from yunishard.common.tables import print_table, write
+from yunishard.common.tables import write, write_text
 from yunishard.common.text_formats import format_count, parse_duration
 
 POLL_S: Final = 1.0
@@ -28,8 +34,6 @@ ACTIONS: Final = {
     "remove": "discard a lost host, which was stopped permanently or does not return",
     "rebalance": "spread the partitions evenly over the hosts",
 }
-
-_HEADINGS: Final = ("HOST", "STATE", "LEADER", "PARTITIONS", "LEAVING", "CORES", "MEMORY", "RELEASE", "ADDRESS")
 
 
 def add_hosts_arguments(parser: argparse.ArgumentParser) -> None:
@@ -137,21 +141,8 @@ def _wait(rest: Rest, args: argparse.Namespace, describe: Callable[[HostsView], 
 
 
 def _print_hosts(view: HostsView) -> None:
-    rows = [
-        [
-            one.name,
-            one.state,
-            "yes" if one.leader else "-",
-            str(one.partitions),
-            str(one.leaving),
-            str(one.cores),
-            f"{one.memory / (1 << 30):.1f}GiB",
-            one.release or "-",
-            one.address or "-",
-        ]
-        for one in view.hosts
-    ]
-    print_table(_HEADINGS, rows)
+    frame = Frame(Screen.detect(), time.time_ns())
+    write_text("\n".join(draw_rows(make_columns(HOSTS), list(map(asdict, view.hosts)), frame)))
     for one in view.hosts:
         if one.refused:
             write(f"another machine was refused as host {one.name}: {one.refused}")

@@ -35,7 +35,7 @@ from yunishard.cli.commands.display import (
 from yunishard.cli.main import PROGRAM, CommandFailed, CommandUnusable, parse_whole, suggest
 from yunishard.common.process.terminal import clean, clean_output, write_control
 from yunishard.common.tables import write_text
-from yunishard.common.units import NONE, UNKNOWN, format_ago, format_resources, format_time, list_kinds
+from yunishard.common.units import NONE, UNKNOWN, format_ago, format_bytes, format_resources, format_time, list_kinds
 
 Row = dict[str, object]
 """A row by the names of its columns."""
@@ -178,6 +178,15 @@ def _format_flag(value: object, _: Frame) -> str:
     return UNKNOWN if value is None else "yes" if value else "no"
 
 
+def _format_pairs(value: object, _: Frame) -> str:
+    return " ".join(f"{key}={value[key]}" for key in sorted(value)) if isinstance(value, dict) and value else UNKNOWN
+
+
+def _format_size(value: object, _: Frame) -> str:
+    number = as_number(value)
+    return UNKNOWN if number is None else format_bytes(number)
+
+
 def _order_amounts(value: object, frame: Frame) -> Order:
     amount = as_amount(value) or {}
     return tuple(amount.get(kind, 0) for kind in list_kinds(dict.fromkeys(frame.resources)))
@@ -200,6 +209,8 @@ AGE: Final = Kind(_format_age, _order_numbers, varies=True)
 STATE: Final = Kind(lambda value, _: color_state(as_text(value)), _order_texts)
 FLAG: Final = Kind(_format_flag, _order_numbers)
 LIST: Final = Kind(lambda value, _: ", ".join(as_list(value)) or UNKNOWN, lambda value, _: ",".join(as_list(value)))
+PAIRS: Final = Kind(_format_pairs, _format_pairs)
+BYTES: Final = Kind(_format_size, _order_numbers, is_right=True)
 AMOUNTS: Final = Kind(_format_amounts, _order_amounts, is_amount=True)
 LIMITS: Final = Kind(lambda value, _: format_resources(as_amount(value), limit=True), _order_amounts, is_amount=True)
 

@@ -86,6 +86,8 @@ _KINDS: Final[Mapping[Kind, listing.Kind]] = {
     Kind.TIME: listing.AGE,
     Kind.FLAG: listing.FLAG,
     Kind.TEXTS: listing.LIST,
+    Kind.PAIRS: listing.PAIRS,
+    Kind.BYTES: listing.BYTES,
     Kind.AMOUNTS: listing.AMOUNTS,
     Kind.LIMITS: listing.LIMITS,
 }
@@ -103,11 +105,10 @@ def make_column(table: catalogue.Table, one: catalogue.Column, *, is_wide: bool 
     return Column(one.name, _KINDS[one.kind], one.title.upper(), is_wide, cell)
 
 
-def make_columns(name: TableName, view: View = View.LIST) -> tuple[Column, ...]:
+def make_columns(table: catalogue.Table, view: View = View.LIST) -> tuple[Column, ...]:
     """Return all columns of a table; those that are not in the view are shown with `-o wide` only. `PARTITION` is added
     where there are several.
     """
-    table = TABLES[name]
     return tuple(
         make_column(table, one, is_wide=not one.views & view) for one in table.columns if one.name != PARTITION.name
     )
@@ -187,7 +188,7 @@ def list_action(name: TableName, about: str) -> Action:
     def add(parser: argparse.ArgumentParser) -> None:
         _add_filters(parser, TABLES[name])
         add_partition(parser)
-        add_list_options(parser, make_columns(name))
+        add_list_options(parser, make_columns(TABLES[name]))
         add_rest(parser)
 
     return Action(about, add, lambda args: _list(args, name))
@@ -223,7 +224,8 @@ def _parse_choice(one: catalogue.Filter) -> Callable[[str], str]:
 
 
 def _list(args: argparse.Namespace, name: TableName) -> int:
-    table, columns = TABLES[name], make_columns(name)
+    table = TABLES[name]
+    columns = make_columns(table)
     filters = {one.name: str(getattr(args, one.name, None) or "") for one in table.filters}
     if filters.get("queue"):
         filters["subtree"] = "true"

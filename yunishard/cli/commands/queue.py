@@ -35,6 +35,7 @@ from yunishard.cli.commands.partition_tables import (
     read_table,
 )
 from yunishard.cli.commands.rest import Rest, add_rest
+from yunishard.common.rest.catalogue import TABLES
 from yunishard.common.units import format_ago
 
 APPLICATIONS_SHOWN: Final = 10
@@ -99,9 +100,9 @@ def _show(args: argparse.Namespace) -> int:
             below = read_table(rest, "queues", [partition], filters, Wanted())
             below.rows = [row for row in below.rows if as_text(row.get("queue")).rpartition(".")[0] == path]
             below.total = len(below.rows)
-            lines += draw_section(screen, "Queues below", make_columns("queues"), below)
+            lines += draw_section(screen, "Queues below", make_columns(TABLES["queues"]), below)
         found = read_table(rest, "applications", [partition], filters, Wanted("-pending", APPLICATIONS_SHOWN))
-        return lines + draw_section(screen, "Applications", make_columns("applications"), found)
+        return lines + draw_section(screen, "Applications", make_columns(TABLES["applications"]), found)
 
     return repeat(args, draw)
 

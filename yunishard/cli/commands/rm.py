@@ -11,21 +11,10 @@ import msgspec
 
 from yunishard.cli.commands.changes import RM_ACTIONS
 from yunishard.cli.commands.console import Action, add_action_table
-from yunishard.cli.commands.display import Text
-from yunishard.cli.commands.listing import (
-    AGE,
-    LIST,
-    STATE,
-    Column,
-    Frame,
-    Row,
-    Rows,
-    Wanted,
-    add_list_options,
-    show_list,
-)
+from yunishard.cli.commands.listing import Row, Rows, Wanted, add_list_options, show_list
+from yunishard.cli.commands.partition_tables import make_columns
 from yunishard.cli.commands.rest import Rest, add_rest
-from yunishard.common.units import UNKNOWN
+from yunishard.common.rest.catalogue import RMS
 
 
 class ClusterEntry(msgspec.Struct, rename="camel"):
@@ -67,18 +56,7 @@ def read_resource_managers(clusters: list[ClusterEntry]) -> list[ResourceManager
     return [found[rm] for rm in sorted(found)]
 
 
-def _format_build(row: Row, _: Frame) -> Text:
-    build = row.get("build")
-    return " ".join(f"{key}={build[key]}" for key in sorted(build)) if isinstance(build, dict) and build else UNKNOWN
-
-
-COLUMNS: Final = (
-    Column("rm"),
-    Column("state", STATE),
-    Column("awaySince", AGE, "AWAY SINCE"),
-    Column("partitions", LIST),
-    Column("build", cell=_format_build),
-)
+COLUMNS: Final = make_columns(RMS)
 
 
 def add_rm_arguments(parser: argparse.ArgumentParser) -> None:

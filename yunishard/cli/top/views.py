@@ -13,12 +13,12 @@ import msgspec
 
 from yunishard.cli.commands.display import BAR_CELLS, Text
 from yunishard.cli.commands.event import format_clock
-from yunishard.cli.commands.event_texts import EventFilter, describe_event, name_type
 from yunishard.cli.commands.listing import Column, Frame, Row, as_amount, as_number, as_text
 from yunishard.cli.commands.partition_tables import draw_bars, indent_path, make_column
 from yunishard.cli.commands.rest import Answer
 from yunishard.common.rest.catalogue import TABLES as TABLES_OF_API
 from yunishard.common.rest.catalogue import TableName, View
+from yunishard.common.rest.event_texts import EventFilter, describe_event, name_type
 from yunishard.common.rest.records import BatchView
 from yunishard.common.units import format_resources, list_kinds
 

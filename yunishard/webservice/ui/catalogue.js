@@ -5,17 +5,19 @@ import { rowsOf, segment, usePoll } from "./api.js";
 import { html } from "./html.js";
 import { Ago, AppLink, Bar, Choice, Link, NodeLink, QueueLink, QueueSearch, Search, State } from "./parts.js";
 import { setParams } from "./route.js";
-import { amounts, count, kindsOf, words } from "./units.js";
+import { amounts, bytes, count, kindsOf, words } from "./units.js";
 
 const RELOAD_MS = 600_000; // a new release of the API may have other columns
 const BARS_MAX = 3; // resource types that are shown at once, unless the user chooses one
 
-let tables = {}; // by name; the frame shows pages once they are known
+// By name; the frame shows pages once they are known.
+let tables = {};
+let events = {};
 
 /** Request the catalogue; {data, error, isLoading}. */
 export function useCatalogue() {
   const poll = usePoll("catalogue", {}, RELOAD_MS);
-  tables = poll.data ?? tables;
+  if (poll.data) ({ tables, events } = poll.data);
   return poll;
 }
 
@@ -31,6 +33,8 @@ const CELLS = {
   time: (value) => html`<${Ago} ns=${value} />`,
   flag: number((value) => (value ? "yes" : "no")),
   texts: (value) => value?.join(", ") || "–",
+  pairs: (value) => Object.entries(value ?? {}).map(([name, text]) => `${name}=${text}`).join(" ") || "–",
+  bytes: number(bytes),
   amounts: number(amounts),
   limits: (value) => (value ? amounts(value) : html`<span class="quiet">no limit</span>`),
 };
@@ -40,7 +44,7 @@ const LINKS = {
   node: (name) => html`<${NodeLink} name=${name} />`,
   user: (name) => html`<${Link} page="applications" params=${{ user: name }}>${name}<//>`,
 };
-const NUMBERS = new Set(["number", "percent", "share"]);
+const NUMBERS = new Set(["number", "percent", "share", "bytes"]);
 
 const hasAmounts = (column) => column.kind === "amounts" || column.kind === "limits";
 
@@ -60,6 +64,9 @@ export function columnsOf(name, kinds = [], rows = []) {
   if (table.bars) columns.splice(2, 0, ...barsOf(table, kinds, rows));
   return columns;
 }
+
+/** The same for `PlainTable`, whose columns are [heading, cell, isNumber]. */
+export const plainColumnsOf = (name) => columnsOf(name).map((one) => [one.heading, one.cell, one.isNumber]);
 
 /** The resource types to show: the one that the user chose, or the main ones. */
 export function chooseKinds(kind, resources) {
@@ -138,4 +145,16 @@ export function factsOf(name, row) {
 /** The amounts of a row: [heading, amounts]. */
 export function amountsOf(name, row) {
   return row ? detailsOf(name, true).filter((one) => Object.keys(row[one.name] ?? {}).length).map((one) => [one.words, row[one.name]]) : [];
+}
+
+// Events --------------------------------------------------------------------------------------------------------------
+
+/** The types of the objects of events: [number, word]. */
+export const eventTypes = () => Object.entries(events.types);
+
+/** The change in a few words, without the names of the objects; as `yunishard event list` says it. */
+export function describeEvent({ type, eventChangeType, eventChangeDetail: detail = 0 }) {
+  if (events.details[detail]) return events.details[detail];
+  const part = events.parts[detail] ?? (detail ? `detail ${detail}` : "");
+  return [part, events.changes[eventChangeType]].filter(Boolean).join(" ") || (events.types[type] === "ask" ? "waits" : "–");
 }

@@ -2,7 +2,7 @@
 
 import { segment, usePoll } from "../api.js";
 import { Explained } from "../explanation.js";
-import { ObjectActions, amountsOf, columnsOf, factsOf, useRow } from "../catalogue.js";
+import { ObjectActions, amountsOf, factsOf, plainColumnsOf, useRow } from "../catalogue.js";
 import { html, useState } from "../html.js";
 import { Ago, AmountTable, Facts, Loaded, NodeLink, PlainTable, QueueLink, QueueSearch, State } from "../parts.js";
 import { useAll } from "../table.js";
@@ -36,7 +36,7 @@ export function Application({ partition, args: [name] }) {
 function Asks({ rows, path }) {
   const [open, setOpen] = useState("");
   return html`<${PlainTable} caption="Equal asks in one row" rows=${rows} keyOf=${(row) => row.key} empty="None: everything that it asked for runs." columns=${[
-    ...columnsOf("asks").map((one) => [one.heading, one.cell, one.isNumber]),
+    ...plainColumnsOf("asks"),
     [html`<span class="hidden">explanation</span>`, (row) => html`<button aria-expanded=${String(open === row.key)} aria-label=${`Explain ${row.key}`} onClick=${() => setOpen(open === row.key ? "" : row.key)}>Explain</button>`],
   ]} />
   ${open && html`<${Explained} key=${open} path=${`${path}/ask/${segment(open)}/explain`} heading=${`Why ${open} waits`} />`}`;

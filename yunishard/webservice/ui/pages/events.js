@@ -3,9 +3,9 @@
 import { usePoll } from "../api.js";
 import { html, useState } from "../html.js";
 import { Ago, AppLink, Choice, NodeLink, PlainTable, Problem, QueueLink, Search } from "../parts.js";
-import { amountsOf, describeEvent, TYPES } from "../event_texts.js";
+import { describeEvent, eventTypes } from "../catalogue.js";
 import { setParams } from "../route.js";
-import { count } from "../units.js";
+import { amount, count, kindsOf } from "../units.js";
 
 const BATCH = 1000; // the newest events that are searched
 const SHOWN = 200; // rows at first, and more with each press of the button
@@ -13,6 +13,7 @@ const SHOWN = 200; // rows at first, and more with each press of the button
 export function Events({ partition, params }) {
   const { text = "", type = "" } = params;
   const [shown, setShown] = useState(SHOWN);
+  const types = Object.fromEntries(eventTypes());
   // Without any events, the start tells where the range begins; then the newest ones are requested.
   const range = usePoll("events/batch", { partition, count: 1 }, 2000);
   const start = range.data ? Math.max(range.data.LowestID, range.data.HighestID - BATCH + 1) : undefined;
@@ -21,13 +22,13 @@ export function Events({ partition, params }) {
   return html`
     <div class="filters">
       <${Search} label="Text" value=${text} onChange=${(value) => setParams({ text: value })} />
-      <${Choice} label="About" value=${type} options=${[["", "everything"], ...Object.entries(TYPES)]} onChange=${(value) => setParams({ type: value })} />
+      <${Choice} label="About" value=${type} options=${[["", "everything"], ...eventTypes()]} onChange=${(value) => setParams({ type: value })} />
       <span class="quiet" role="status">${batch.data ? `${count(found.length)} of the newest ${count(batch.data.EventRecords?.length ?? 0)}` : ""}</span>
     </div>
     <${Problem} error=${range.error ?? batch.error} />
     ${batch.data && html`<${PlainTable} caption="Events, newest first" rows=${found.slice(0, shown)} keyOf=${(row) => `${row.timestampNano} ${row.objectID} ${row.referenceID} ${row.message}`} empty="No event matches." columns=${[
       ["time", (row) => html`<${Ago} ns=${row.timestampNano} />`],
-      ["about", (row) => html`<span class="line">${TYPES[row.type] ?? "–"}</span>`],
+      ["about", (row) => html`<span class="line">${types[row.type] ?? "–"}</span>`],
       ["object", (row) => html`<${Subject} type=${row.type} name=${row.objectID} />`],
       ["reference", (row) => html`<${Reference} row=${row} />`],
       ["change", (row) => describeEvent(row)],
@@ -54,4 +55,10 @@ function Reference({ row }) {
 function matches(one, text, type) {
   if (type && String(one.type) !== type) return false;
   return !text || [one.objectID, one.referenceID, one.message, describeEvent(one)].some((part) => (part ?? "").toLowerCase().includes(text));
+}
+
+/** The amounts of an event: "2 vcore, 4 GiB"; empty without any. */
+function amountsOf(event) {
+  const resources = event.resource?.resources ?? {};
+  return kindsOf(resources).map((kind) => amount(kind, resources[kind].value ?? 0)).join(", ");
 }

@@ -1,8 +1,9 @@
 // What the system consists of: partitions, resource managers, hosts, health.
 
 import { usePoll } from "../api.js";
+import { plainColumnsOf } from "../catalogue.js";
 import { html } from "../html.js";
-import { Ago, Bar, Facts, Loaded, PlainTable, State } from "../parts.js";
+import { Bar, Facts, Loaded, PlainTable, State } from "../parts.js";
 import { count, kindsOf } from "../units.js";
 
 export function System() {
@@ -34,24 +35,16 @@ export function System() {
 }
 
 function Managers({ all }) {
-  const rows = [...new Map(all.filter((one) => one.rmId).map((one) => [one.rmId, one])).values()];
-  const build = (row) => (row.rmBuildInformation ?? []).find((one) => one.rmId === row.rmId)?.buildVersion ?? "–";
-  return html`<${PlainTable} caption="Resource managers" isBelowHeading=${true} rows=${rows} keyOf=${(row) => row.rmId} columns=${[
-    ["resource manager", (row) => row.rmId],
-    ["state", (row) => html`<${State} name=${row.awaySince ? "away" : "connected"} />`],
-    ["away since", (row) => html`<${Ago} ns=${row.awaySince} />`],
-    ["version", build],
-  ]} />`;
+  const found = new Map();
+  for (const one of all) {
+    for (const { rmId, ...build } of one.rmBuildInformation ?? []) if (!found.has(rmId)) found.set(rmId, { rm: rmId, state: "connected", partitions: [], build });
+    const row = found.get(one.rmId);
+    if (row) Object.assign(row, { state: one.awaySince ? "away" : "connected", awaySince: one.awaySince, partitions: [...row.partitions, one.partition] });
+  }
+  return html`<${PlainTable} caption="Resource managers" isBelowHeading=${true} rows=${[...found.values()]} keyOf=${(row) => row.rm} columns=${plainColumnsOf("rms")} />`;
 }
 
 function Hosts({ view }) {
   return html`<${Facts} rows=${[["balance", view.rebalancing ? "partitions move" : ""]]} />
-  <${PlainTable} caption="Hosts" isBelowHeading=${true} rows=${view.hosts ?? []} keyOf=${(row) => row.name} empty="One host, without a shared store." columns=${[
-    ["host", (row) => row.name || "this host"],
-    ["state", (row) => html`<${State} name=${row.state} />`],
-    ["leader", (row) => (row.leader ? "yes" : "")],
-    ["partitions", (row) => count(Array.isArray(row.partitions) ? row.partitions.length : row.partitions ?? 0), true],
-    ["cores", (row) => row.cores ?? "", true],
-    ["release", (row) => row.release ?? ""],
-  ]} />`;
+  <${PlainTable} caption="Hosts" isBelowHeading=${true} rows=${view.hosts ?? []} keyOf=${(row) => row.name} empty="One host, without a shared store." columns=${plainColumnsOf("hosts")} />`;
 }

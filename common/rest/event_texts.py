@@ -1,7 +1,6 @@
-"""Events in words, for the commands that show them, and which events a filter selects.
+"""Events in words, for the commands and the dashboard, and which events a filter selects.
 
-Not here: requests (`event.py`), the numbers of events (`common/messages/event_codes.py`), their encoding
-(`common/rest/records.py`).
+Not here: the numbers of events (`common/messages/event_codes.py`), their encoding (`records.py`).
 """
 
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ _TYPE_NAMES: Final = {number: name for name, number in TYPES.items()}
 
 _ACTIONS: Final = {codes.SET: "changed", codes.ADD: "added", codes.REMOVE: "removed"}
 
-_STATES: Final = {
+_WHOLE: Final = {
     codes.APP_REJECT: "rejected",
     codes.APP_NEW: "new",
     codes.APP_ACCEPTED: "accepted",
@@ -40,6 +39,13 @@ _STATES: Final = {
     codes.APP_CANNOTRUN_QUOTA: "waits: its user or group runs enough applications",
     codes.APP_RUNNABLE_QUOTA: "its user and groups can run it",
     codes.NODE_DECOMISSION: "decommissioned",
+    codes.REQUEST_CANCEL: "ask cancelled",
+    codes.REQUEST_TIMEOUT: "ask timed out",
+    codes.ALLOC_CANCEL: "allocation stopped by the RM",
+    codes.ALLOC_PREEMPT: "allocation preempted",
+    codes.ALLOC_TIMEOUT: "allocation timed out",
+    codes.ALLOC_REPLACED: "placeholder replaced",
+    codes.ALLOC_NODEREMOVED: "allocation removed with its node",
 }
 """Details that say everything, whatever the change is."""
 
@@ -64,17 +70,6 @@ _PARTS: Final = {
 }
 """Details that name the part that was added, removed or changed."""
 
-_ENDS: Final = {
-    codes.REQUEST_CANCEL: "ask cancelled",
-    codes.REQUEST_TIMEOUT: "ask timed out",
-    codes.ALLOC_CANCEL: "allocation stopped by the RM",
-    codes.ALLOC_PREEMPT: "allocation preempted",
-    codes.ALLOC_TIMEOUT: "allocation timed out",
-    codes.ALLOC_REPLACED: "placeholder replaced",
-    codes.ALLOC_NODEREMOVED: "allocation removed with its node",
-}
-"""Details that say how an ask or an allocation ended."""
-
 
 def name_type(event: EventView) -> str:
     """Return the type of the object, in the words of `--type`; the number of an unknown type."""
@@ -94,11 +89,16 @@ def describe_event(event: EventView) -> str:
     'added'
     """
     detail, action = event.eventChangeDetail, _ACTIONS.get(event.eventChangeType, "")
-    text = _STATES.get(detail) or _ENDS.get(detail)
+    text = _WHOLE.get(detail)
     if text is None:
         part = _PARTS.get(detail) or (f"detail {detail}" if detail else "")
         text = " ".join(word for word in (part, action) if word)
     return text or ("waits" if event.type == codes.REQUEST else "-")
+
+
+def describe_words() -> dict[str, object]:
+    """Return the words of events as a JSON object, for programs that show events."""
+    return {"types": _TYPE_NAMES, "changes": _ACTIONS, "details": _WHOLE, "parts": _PARTS}
 
 
 @dataclass(frozen=True, slots=True)

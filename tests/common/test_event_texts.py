@@ -2,8 +2,8 @@
 
 import pytest
 
-from yunishard.cli.commands.event_texts import EventFilter, describe_event, name_type
 from yunishard.common.messages import event_codes
+from yunishard.common.rest.event_texts import EventFilter, describe_event, name_type
 from yunishard.common.rest.records import EventResourceView, EventView
 
 NOTHING = EventResourceView()
