@@ -8,7 +8,8 @@ from msgspec import Struct
 from sphinx.application import Sphinx
 
 import yunishard
-from yunishard.common.rest.catalogue import TABLES, describe_kind
+from yunishard.common.rest.catalogue import TABLES
+from yunishard.common.rest.columns import describe_kind
 
 project = "yunishard"
 copyright = "the yunishard authors"  # noqa: A001 - Sphinx reads this name

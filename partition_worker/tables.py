@@ -17,7 +17,8 @@ from typing import Final, NamedTuple, TypeVar
 from yunishard.common.messages.kinds import Resources
 from yunishard.common.messages.reasons import Reason
 from yunishard.common.resources import NOTHING
-from yunishard.common.rest.catalogue import LIVE_STATES, ROWS_MAX, TABLES, Kind, SortOrder, TableName, parse_sort
+from yunishard.common.rest.catalogue import LIVE_STATES, ROWS_MAX, TABLES, SortOrder, TableName, parse_sort
+from yunishard.common.rest.columns import Kind
 from yunishard.common.rest.views import Cell, TableView
 from yunishard.partition_worker.engine.administration import NotDone
 from yunishard.partition_worker.engine.allocation import Allocation, AskGroup, Standing

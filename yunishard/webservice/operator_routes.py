@@ -20,7 +20,8 @@ from yunishard.common.messages.query_messages import (
     QueueAction,
 )
 from yunishard.common.names import RM_ID
-from yunishard.common.rest.catalogue import TABLES, Action, Table
+from yunishard.common.rest.catalogue import TABLES
+from yunishard.common.rest.columns import Action, Table
 from yunishard.common.rest.records import EndedView, KilledView, MovedView, NodeStateView, QueueStateView
 from yunishard.webservice import parameters
 from yunishard.webservice.broker_client import read_document

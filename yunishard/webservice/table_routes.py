@@ -12,16 +12,8 @@ from typing import Final
 
 from msgspec.json import encode
 
-from yunishard.common.rest.catalogue import (
-    OFFSET_MAX,
-    ROWS_MAX,
-    TABLES,
-    Table,
-    TableName,
-    describe_kind,
-    describe_tables,
-    parse_sort,
-)
+from yunishard.common.rest.catalogue import OFFSET_MAX, ROWS_MAX, TABLES, TableName, describe_tables, parse_sort
+from yunishard.common.rest.columns import Table, describe_kind
 from yunishard.common.rest.event_texts import describe_words
 from yunishard.common.rest.views import TableView
 from yunishard.webservice.calls import Call, Reply, ask_recent, find_partition

@@ -42,7 +42,8 @@ from yunishard.cli.commands.partition_tables import (
 from yunishard.cli.commands.rest import Rest, add_rest
 from yunishard.cli.main import PROGRAM, CommandFailed
 from yunishard.common.process.terminal import clean
-from yunishard.common.rest.catalogue import TABLES, View
+from yunishard.common.rest.catalogue import TABLES
+from yunishard.common.rest.columns import View
 from yunishard.common.units import UNKNOWN, format_ago, format_resources, format_seconds, format_time
 
 ALLOCATIONS_SHOWN: Final = 20

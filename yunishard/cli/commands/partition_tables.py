@@ -45,8 +45,9 @@ from yunishard.cli.commands.listing import (
 )
 from yunishard.cli.commands.rest import NOT_FOUND, NOT_READY, Answer, RequestFailed, Rest, add_rest, hint_if_missing
 from yunishard.cli.main import CommandFailed, suggest
-from yunishard.common.rest import catalogue
-from yunishard.common.rest.catalogue import ROWS_MAX, TABLES, Bars, Kind, TableName, View
+from yunishard.common.rest import columns
+from yunishard.common.rest.catalogue import ROWS_MAX, TABLES, TableName
+from yunishard.common.rest.columns import Bars, Kind, View
 from yunishard.common.tables import write
 from yunishard.common.units import UNKNOWN, format_figure, format_time, list_kinds
 
@@ -93,7 +94,7 @@ _KINDS: Final[Mapping[Kind, listing.Kind]] = {
 }
 
 
-def make_column(table: catalogue.Table, one: catalogue.Column, *, is_wide: bool = False) -> Column:
+def make_column(table: columns.Table, one: columns.Column, *, is_wide: bool = False) -> Column:
     """Return a column of the catalogue for a table on a terminal."""
     cell: Callable[[Row, Frame], Text] | None = None
     if one.of:
@@ -105,7 +106,7 @@ def make_column(table: catalogue.Table, one: catalogue.Column, *, is_wide: bool 
     return Column(one.name, _KINDS[one.kind], one.title.upper(), is_wide, cell)
 
 
-def make_columns(table: catalogue.Table, view: View = View.LIST) -> tuple[Column, ...]:
+def make_columns(table: columns.Table, view: View = View.LIST) -> tuple[Column, ...]:
     """Return all columns of a table; those that are not in the view are shown with `-o wide` only. `PARTITION` is added
     where there are several.
     """
@@ -133,9 +134,7 @@ def indent_path(row: Row, _: Frame) -> Text:
     return "  " * len(above) + name
 
 
-def draw_bars(
-    table: catalogue.Table, found: Iterable[Row], kinds: Iterable[str], cells: int = BAR_CELLS
-) -> list[Column]:
+def draw_bars(table: columns.Table, found: Iterable[Row], kinds: Iterable[str], cells: int = BAR_CELLS) -> list[Column]:
     """Return a column with a bar for each of these resource types. A queue without a maximum has as its scale the one
     above it.
     """
@@ -194,7 +193,7 @@ def list_action(name: TableName, about: str) -> Action:
     return Action(about, add, lambda args: _list(args, name))
 
 
-def _add_filters(parser: argparse.ArgumentParser, table: catalogue.Table) -> None:
+def _add_filters(parser: argparse.ArgumentParser, table: columns.Table) -> None:
     for one in table.filters:
         if one.name == "subtree" or (one.name == table.key != table.argument):
             continue  # a queue is always listed with those below it, and `show` is for one object
@@ -212,7 +211,7 @@ def _add_filters(parser: argparse.ArgumentParser, table: catalogue.Table) -> Non
             parser.add_argument(option, metavar=metavar, type=parse, dest=one.name, help=about)
 
 
-def _parse_choice(one: catalogue.Filter) -> Callable[[str], str]:
+def _parse_choice(one: columns.Filter) -> Callable[[str], str]:
     def parse(text: str) -> str:
         value = text.lower()
         if value not in one.choices:
@@ -249,13 +248,13 @@ def _list(args: argparse.Namespace, name: TableName) -> int:
     return _show_table(args, name, columns, filters, lay_out)
 
 
-def _find_empty(table: catalogue.Table, rows: Sequence[Row]) -> set[str]:
+def _find_empty(table: columns.Table, rows: Sequence[Row]) -> set[str]:
     """Return the columns with limits or reasons, of which no row has any."""
     few = (one.name for one in table.columns if one.kind in (Kind.CODE, Kind.LIMITS))
     return {name for name in few if not any(row.get(name) for row in rows)}
 
 
-def _choose_kinds(table: catalogue.Table, found: Rows, *, is_wide: bool) -> list[str]:
+def _choose_kinds(table: columns.Table, found: Rows, *, is_wide: bool) -> list[str]:
     """Return the resource types with a bar: those of interest, if not all."""
     kinds = list_kinds(dict.fromkeys(found.resources))
     if is_wide:
@@ -339,14 +338,14 @@ def change_actions(name: TableName) -> dict[str, Action]:
     return {one.name: _declare_change(name, one) for one in TABLES[name].actions}
 
 
-def _declare_change(name: TableName, action: catalogue.Action) -> Action:
+def _declare_change(name: TableName, action: columns.Action) -> Action:
     def add(parser: argparse.ArgumentParser) -> None:
         add_change_options(parser, name, action)
 
     return Action(action.about, add, lambda args: run_change(args, send_change(Rest.from_arguments(args), args, name)))
 
 
-def add_change_options(parser: argparse.ArgumentParser, name: TableName, action: catalogue.Action) -> None:
+def add_change_options(parser: argparse.ArgumentParser, name: TableName, action: columns.Action) -> None:
     """Add the object, the arguments of the action and the options of all changes."""
     noun = TABLES[name].noun
     parser.add_argument(noun, metavar=noun.upper(), help=f"the {noun}")
@@ -414,7 +413,7 @@ def draw_object(
     return [*lines, "", *draw_amounts(screen, [*columns, *(amounts or ())])]
 
 
-def _show_fact(table: catalogue.Table, one: catalogue.Column, row: Row, frame: Frame) -> Text:
+def _show_fact(table: columns.Table, one: columns.Column, row: Row, frame: Frame) -> Text:
     """Return the text of a fact; empty if there is nothing to say."""
     value = row.get(one.name)
     if value in (None, "", []) or (one.kind is Kind.TIME and not value):

@@ -17,7 +17,8 @@ from yunishard.cli.commands.listing import Column, Frame, Row, as_amount, as_num
 from yunishard.cli.commands.partition_tables import draw_bars, indent_path, make_column
 from yunishard.cli.commands.rest import Answer
 from yunishard.common.rest.catalogue import TABLES as TABLES_OF_API
-from yunishard.common.rest.catalogue import TableName, View
+from yunishard.common.rest.catalogue import TableName
+from yunishard.common.rest.columns import View
 from yunishard.common.rest.event_texts import EventFilter, describe_event, name_type
 from yunishard.common.rest.records import BatchView
 from yunishard.common.units import format_resources, list_kinds
