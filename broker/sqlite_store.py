@@ -20,14 +20,13 @@ import msgspec
 from yunishard.broker.hosts import HostRow
 from yunishard.broker.store import Execute, RecordDamaged, Store
 from yunishard.common.messages.control_messages import HostChange
-from yunishard.common.process.folders import sync_folder
+from yunishard.common.process.folders import sync_path
 from yunishard.common.sqlite_file import (
     IN_MEMORY,
     decode_text,
     find_log,
     open_file,
     remove_database,
-    sync_file,
     transaction,
 )
 
@@ -111,13 +110,13 @@ class SqliteStore(Store):
         try:
             os.close(os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             self._file.execute("VACUUM INTO ?", (str(new),))
-            sync_file(new)
+            sync_path(new)
             self._file.close()  # also deletes the write-ahead log, if that has the old name
             remove_database(self._path)
             new.replace(self._path)
         finally:
             remove_database(new)
-        sync_folder(self._path.parent)
+        sync_path(self._path.parent)
         self._open()
 
     # Reading and writing --------------------------------------------------------------------------------------------

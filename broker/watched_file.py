@@ -23,7 +23,7 @@ from yunishard.common.messages.control_messages import ChangedFile, WriteFile
 from yunishard.common.messages.kinds import Header
 from yunishard.common.messages.wire import Incoming, Outgoing, decode_body, encode_body
 from yunishard.common.names import FILE
-from yunishard.common.process.folders import sync_folder
+from yunishard.common.process.folders import sync_path
 from yunishard.common.transport.inbox import ThreadEndpoint
 
 POLL_INTERVAL_S: Final = 0.5
@@ -113,7 +113,7 @@ class WatchedFile(ThreadEndpoint):
             new.replace(target)
         finally:
             new.unlink(missing_ok=True)
-        sync_folder(target.parent)
+        sync_path(target.parent)
 
     def poll(self) -> Incoming | None:
         """The change of the text, once it is complete."""

@@ -85,15 +85,6 @@ def remove_database(path: Path) -> None:
         one.unlink(missing_ok=True)
 
 
-def sync_file(path: Path) -> None:
-    """Make the content of a file durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 @contextmanager
 def transaction(file: sqlite3.Connection) -> Iterator[None]:
     """All statements within take effect, or none."""

@@ -76,9 +76,9 @@ def _remove_unlocked(folder: Path) -> None:
         os.close(descriptor)
 
 
-def sync_folder(folder: Path) -> None:
-    """Make file names in a directory durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def sync_path(path: Path) -> None:
+    """Make the content of a file durable, or the file names in a directory."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from yunishard.common.process.folders import find_obstacle, remove_any, sync_folder
+from yunishard.common.process.folders import find_obstacle, remove_any, sync_path
 from yunishard.partition_worker.recovery import JournalDamaged
 
 NAME: Final = re.compile(r"[A-Za-z0-9_.:~-]+")
@@ -97,14 +97,14 @@ class Files:
         self.damaged.mkdir(mode=0o700)
         for path in self.all():
             path.replace(self.damaged / path.name)
-        sync_folder(self.folder)
+        sync_path(self.folder)
         return self.damaged
 
     def clear(self) -> None:
         """Remove all files, the database first."""
         for path in self.all():
             remove_any(path)
-        sync_folder(self.folder)
+        sync_path(self.folder)
 
 
 def _is_running(process: int) -> bool:

@@ -22,7 +22,7 @@ from typing import Final
 
 import msgspec
 
-from yunishard.common.process.folders import lock_folder, remove_any, sync_folder
+from yunishard.common.process.folders import lock_folder, remove_any, sync_path
 from yunishard.common.sqlite_file import transaction
 from yunishard.partition_worker.journal import database
 from yunishard.partition_worker.journal.database import Meta, Row, translate_errors
@@ -216,7 +216,7 @@ class SqliteJournal(database.DatabaseReader, Journal):
                 if path.is_dir():
                     remove_any(path)
                 unfinished.replace(path)
-                sync_folder(self.files.folder)
+                sync_path(self.files.folder)
         self._meta = meta
         return True
 

@@ -29,9 +29,9 @@ import msgspec
 
 from yunishard.broker.store import RECORD_NAME
 from yunishard.cli.main import CommandFailed, CommandUnusable
-from yunishard.common.process.folders import lock_folder, remove_any, sync_folder
+from yunishard.common.process.folders import lock_folder, remove_any, sync_path
 from yunishard.common.settings import DIR, FILE, SETTINGS, Settings, SettingsError, read_settings
-from yunishard.common.sqlite_file import LOCK_MAX_S, find_log, sync_file
+from yunishard.common.sqlite_file import LOCK_MAX_S, find_log
 from yunishard.common.text_formats import describe_file_error, format_count
 from yunishard.common.transport.curve_keys import ALLOWED
 from yunishard.common.units import format_bytes
@@ -165,9 +165,9 @@ def _back_up(state: Path, settings: Settings, target: Path) -> tuple[Manifest, i
         backup.manifest.finished = _now()
         _write(unfinished / "manifest.json", msgspec.json.format(msgspec.json.encode(backup.manifest)))
         for folder, _, _ in os.walk(unfinished):
-            sync_folder(Path(folder))
+            sync_path(Path(folder))
         unfinished.rename(target)
-        sync_folder(target.absolute().parent)
+        sync_path(target.absolute().parent)
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
@@ -267,7 +267,7 @@ class _Backup:
         with closing(sqlite3.connect(target, isolation_level=None)) as copied:
             copied.execute("PRAGMA synchronous=OFF")  # it is made durable as a whole
             source.backup(copied)
-        sync_file(target)
+        sync_path(target)
         name = str(target.relative_to(self._target))
         self.manifest.formats[name] = source.execute("PRAGMA user_version").fetchone()[0]
 
@@ -344,4 +344,4 @@ def _open_at_one_moment(path: Path) -> Iterator[sqlite3.Connection]:
 
 def _write(path: Path, content: bytes) -> None:
     path.write_bytes(content)
-    sync_file(path)
+    sync_path(path)

@@ -23,7 +23,7 @@ from typing import Final
 from yunishard.cli.commands.console import add_actions
 from yunishard.cli.commands.credentials import edit_list
 from yunishard.cli.main import CommandFailed, CommandUnusable
-from yunishard.common.process.folders import find_intruder, lock_folder, sync_folder
+from yunishard.common.process.folders import find_intruder, lock_folder, sync_path
 from yunishard.common.settings import HOST as HOST_NAME
 from yunishard.common.tables import write
 from yunishard.common.transport import curve_keys
@@ -98,7 +98,7 @@ def _rotate(args: argparse.Namespace) -> None:
         _allow(args.dir, {curve_keys.read_public(public): args.host})
         secret.replace(host_file(folder))
         public.replace(folder / public.name)
-        sync_folder(folder)
+        sync_path(folder)
     write(f"{folder}: new key {fingerprint(_public(folder))}; the earlier one stays allowed")
     write(f"\nnext: copy {ALLOWED} to all hosts, then {folder} to {args.host}; once the host is connected,")
     write(f"`yunishard cluster prune {args.dir}`")
