@@ -37,6 +37,7 @@ from yunishard.common.rest.plan import (
     PlanView,
     Verdict,
 )
+from yunishard.common.rm_player import task_name
 from yunishard.common.text_formats import format_count
 from yunishard.common.units import format_resources, format_seconds, list_kinds
 from yunishard.partition_worker.engine.administration import NotDone
@@ -53,7 +54,6 @@ from yunishard.partition_worker.planning import (
     Waiting,
 )
 from yunishard.partition_worker.redaction import Right, Visibility
-from yunishard.partition_worker.virtual_time import task_name
 
 SHOWN_MAX: Final = 1000
 """Applications, asks, evictions, and maxima that are exceeded in one report; `incomplete` counts the others."""

@@ -19,6 +19,7 @@ from yunishard.common.messages import rm_messages
 from yunishard.common.messages.kinds import Resources
 from yunishard.common.messages.query_messages import Actor
 from yunishard.common.messages.reasons import Reason
+from yunishard.common.messages.wire import NEVER
 from yunishard.common.rest.explain import ExplanationView
 from yunishard.common.rest.plan import (
     RUN_TIME_TAG,
@@ -30,6 +31,7 @@ from yunishard.common.rest.plan import (
     PlannedChange,
     PlanOrder,
 )
+from yunishard.common.rm_player import Eviction, Observer, Submission, Task, task_name
 from yunishard.common.text_formats import parse_duration
 from yunishard.partition_worker import explanations
 from yunishard.partition_worker.engine.administration import NotDone
@@ -41,7 +43,7 @@ from yunishard.partition_worker.engine.explain.explanations import explain_appli
 from yunishard.partition_worker.engine.partition import Partition
 from yunishard.partition_worker.engine.user_limits import Tracker
 from yunishard.partition_worker.redaction import Visibility
-from yunishard.partition_worker.virtual_time import Eviction, Submission, Task, VirtualTime, task_name
+from yunishard.partition_worker.virtual_time import VirtualTime
 
 DECISIONS_MAX: Final = 500_000
 """Decisions in one course of events, about 20 s; it then ends early, and the report states where."""
@@ -180,7 +182,7 @@ class Course(Struct):
     """Planned applications, with what they wait for right after their submission; None if nothing waits."""
 
 
-class _Recorder:
+class _Recorder(Observer):
     """Records what happens, with the queue and user of each application."""
 
     def __init__(self, partition: Partition, course: Course) -> None:
@@ -286,7 +288,7 @@ def _run(partition: Partition, time: VirtualTime, course: Course, first: int) ->
         happened = len(course.starts) + len(course.evictions) + len(course.rejections)
         if happened != last:
             last, quiet_since = happened, time.now
-        if time.has_events:
+        if time.deadline != NEVER:
             quiet_since = at
         elif at - quiet_since > QUIET_S:
             course.quiet_from = quiet_since

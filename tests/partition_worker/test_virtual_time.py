@@ -6,13 +6,14 @@ import pytest
 
 from tests.builders import PARTITION, apps, ask, asks, config, nodes
 from yunishard.common.messages.rm_messages import NODE_DECOMMISSION, Allocation
+from yunishard.common.rm_player import Eviction, Observer, Submission, Task, task_name
 from yunishard.partition_worker.engine.partition import Partition
-from yunishard.partition_worker.virtual_time import QUIET_S, Eviction, Submission, Task, VirtualTime, task_name
+from yunishard.partition_worker.virtual_time import QUIET_S, VirtualTime
 
 START_S = 1_000_000_000.0
 
 
-class Lines:
+class Lines(Observer):
     """What an observer received, as lines with the seconds since the start."""
 
     def __init__(self) -> None:
@@ -191,7 +192,7 @@ def test_the_termination_delay_passes_before_the_room_of_a_victim_is_free() -> N
 def test_a_refused_application_ends_without_having_run() -> None:
     trial = Trial()
     trial.at(3, job("app-1 root.none", "app-1 a memory=6"))
-    assert trial.lines() == ["3 app-1 rejected"]
+    assert trial.lines() == ["3 app-1 rejected", "3 app-1 removed"]
     assert not trial.time.tasks
 
 

@@ -30,10 +30,11 @@ from yunishard.common.rest.plan import (
     PlanOrder,
     PlanView,
 )
+from yunishard.common.rm_player import Eviction, Observer, Submission, Task, task_name
 from yunishard.partition_worker.engine.partition import Partition
 from yunishard.partition_worker.plan_views import build_plan_view
 from yunishard.partition_worker.planning import play
-from yunishard.partition_worker.virtual_time import Eviction, Submission, Task, VirtualTime, task_name
+from yunishard.partition_worker.virtual_time import VirtualTime
 
 LONG = os.environ.get("PROPERTIES") == "long"
 CLUSTERS = 1000 if LONG else 50
@@ -56,7 +57,7 @@ def estimated_cluster(seed: int) -> Partition:
 
 
 @dataclass
-class Seen:
+class Seen(Observer):
     """What the twin's RM saw."""
 
     starts: dict[tuple[str, str], tuple[float, str]] = field(default_factory=dict)
@@ -66,9 +67,6 @@ class Seen:
     rejections: int = 0
     known: set[str] = field(default_factory=set)
     """Tasks that have run."""
-
-    def accepted(self, application_id: str, queue: str, at: float) -> None:
-        """It is seen in the partition."""
 
     def started(self, key: str, application_id: str, node_id: str, at: float) -> None:
         if task_name(key) not in self.known:
@@ -84,9 +82,6 @@ class Seen:
 
     def rejected(self, application_id: str, key: str, reason: str, at: float) -> None:
         self.rejections += 1
-
-    def removed(self, application_id: str, at: float) -> None:
-        """It is seen in the partition."""
 
 
 class Twin:

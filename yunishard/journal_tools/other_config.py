@@ -16,11 +16,12 @@ from yunishard.common.config.model import PartitionConfig
 from yunishard.common.config.problems import ConfigError
 from yunishard.common.config.validation import load
 from yunishard.common.names import external_name
+from yunishard.common.rm_player import Eviction, Observer, Submission, Task
 from yunishard.common.text_formats import format_count
 from yunishard.common.units import format_seconds
 from yunishard.journal_tools.recorded_inputs import RecordedAsk, RecordedInputs
 from yunishard.partition_worker.engine.partition import Partition
-from yunishard.partition_worker.virtual_time import Eviction, Submission, Task, VirtualTime
+from yunishard.partition_worker.virtual_time import VirtualTime
 
 SAME_S: Final = 1.0
 """Seconds between two starts of an ask that count as the same: a worker decides in cycles, virtual time at once."""
@@ -51,7 +52,7 @@ class AskOutcome(Struct, omit_defaults=True):
         return "waiting" if self.started is None else "running"
 
 
-class RunOutcome(Struct):
+class RunOutcome(Struct, Observer):
     """The decisions of one run; an observer of `VirtualTime`."""
 
     asks: dict[str, AskOutcome] = field(default_factory=dict)
@@ -87,9 +88,6 @@ class RunOutcome(Struct):
         else:
             self.applications[application_id] = f"rejected: {reason}"
 
-    def removed(self, application_id: str, at: float) -> None:
-        """An application has ended."""
-
 
 # The configuration ----------------------------------------------------------------------------------------------------
 
@@ -122,7 +120,7 @@ def play(partition: Partition, inputs: RecordedInputs, config: PartitionConfig |
         OSError: the partition cannot take the configuration; the text has the reasons.
     """
     run = RunOutcome()
-    time = VirtualTime(partition, run, now=partition.now, termination_delay_s=inputs.confirmation_s, resubmits=False)
+    time = VirtualTime(partition, run, now=partition.now, termination_delay_s=inputs.confirmation_s, resubmits="none")
     if config is not None:
         if objections := partition.objections(config):
             raise OSError(f"the partition cannot take this configuration at this moment: {'; '.join(objections)}")

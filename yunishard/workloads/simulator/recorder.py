@@ -1,6 +1,6 @@
 """Record a simulation: the progress of each job, preemptions, and what queues use and wait for over time.
 
-The recorder observes `partition_worker/virtual_time.py`.
+The recorder observes the RM of `partition_worker/virtual_time.py`.
 
 Not here: usage over time (`yunishard/workloads/replay/usage.py`), files (`results.py`).
 """
@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from yunishard.common.messages.kinds import Resources
+from yunishard.common.rm_player import Eviction, Observer, task_name
 from yunishard.partition_worker.engine.partition import Partition
-from yunishard.partition_worker.virtual_time import Eviction, task_name
 from yunishard.workloads.replay.usage import QueueLimits, UsageLog
 from yunishard.workloads.simulator.traces import TraceJob
 
@@ -55,7 +55,7 @@ class PreemptedTask(NamedTuple):
     lost: float
 
 
-class Recorder:
+class Recorder(Observer):
     """Observes the simulation of a partition."""
 
     def __init__(

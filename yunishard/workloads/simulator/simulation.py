@@ -26,9 +26,10 @@ from yunishard.common.messages.kinds import Resources
 from yunishard.common.messages.wire import NEVER
 from yunishard.common.names import DEFAULT_PARTITION
 from yunishard.common.resources import total_of
+from yunishard.common.rm_player import Submission, Task
 from yunishard.partition_worker.engine.partition import Partition
 from yunishard.partition_worker.engine.state import RESERVATION_DELAY_S, Tuning
-from yunishard.partition_worker.virtual_time import Submission, Task, VirtualTime
+from yunishard.partition_worker.virtual_time import VirtualTime
 from yunishard.workloads.replay.user_queues import UserQueues
 from yunishard.workloads.simulator.node_files import SimulatedNode, load_nodes, sum_capacity
 from yunishard.workloads.simulator.recorder import JobRun, Recorder
@@ -149,13 +150,7 @@ class Simulation:
         added = rm_messages.NodeRequest(nodes=[_build_node(node) for node in nodes])
         partition.apply(added, START_S)
         self.recorder = Recorder(partition, self.jobs, start=START_S, finished=self._finish)
-        self._time = VirtualTime(
-            partition,
-            self.recorder,
-            now=START_S,
-            termination_delay_s=spec.termination_delay_s,
-            usage=self.recorder,
-        )
+        self._time = VirtualTime(partition, self.recorder, now=START_S, termination_delay_s=spec.termination_delay_s)
 
     def run(self) -> float:
         """Play the whole trace; return the seconds that it took."""
