@@ -12,8 +12,9 @@ import os
 import re
 import secrets
 import signal
+import socket
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -32,11 +33,10 @@ from yunishard.common.process.metrics import Family, encode_families
 from yunishard.common.process.process_metrics import ProcessMetrics, list_families
 from yunishard.common.settings import Settings, SettingsError, add_options, given_options
 from yunishard.common.transport.event_loop import BrokerConnection, clock
-from yunishard.deploy import children, service_manager
+from yunishard.deploy import children
 from yunishard.deploy.children import READY, Event, HostCapacity, Instruction
 from yunishard.deploy.preflight import find_warnings, prepare
 from yunishard.deploy.processes import COMMANDS, Commands, Processes
-from yunishard.deploy.service_manager import ServiceManager
 from yunishard.deploy.settings import SETTINGS_FILE, find_unknown_variables, resolve_settings
 from yunishard.deploy.state_directory import StateDirectory
 from yunishard.deploy.supervisor import CANNOT_START, HASTENED, STARTS_MAX, Supervisor
@@ -133,9 +133,9 @@ async def supervise(settings: Settings, state: StateDirectory, commands: Command
             for instruction in instructions:
                 await _execute(instruction, processes, link, settings.journals)
                 if instruction == READY:
-                    manager.send(service_manager.READY)
+                    manager.send(SYSTEM_READY)
             if isinstance(event, children.Leave):
-                manager.send(service_manager.STOPPING)
+                manager.send(SYSTEM_STOPPING)
             manager.report_alive(now)
     own.close()
     link.close()
@@ -309,3 +309,43 @@ def _run(settings: Settings, commands: Commands) -> Supervisor:
 def _fail(reason: str) -> int:
     sys.stderr.write(f"yunishard up: {reason}\n")
     return CANNOT_START
+
+
+# The service manager --------------------------------------------------------------------------------------------------
+
+# With `Type=notify`, `systemctl start` returns once the system is ready. With `WatchdogSec=`, systemd restarts a
+# supervisor whose event loop hangs.
+
+SYSTEM_READY: Final = "READY=1"
+SYSTEM_STOPPING: Final = "STOPPING=1"
+
+ALIVE_S: Final = 1.0
+"""Seconds between two reports that the supervisor is alive. WatchdogSec= should be several times as long."""
+
+
+class ServiceManager:
+    """Reports the state of the system to the service manager that started it, as `sd_notify(3)` describes; without
+    NOTIFY_SOCKET in the environment, it sends nothing.
+    """
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        address = environment.get("NOTIFY_SOCKET", "")
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        self._alive_at = 0.0
+        """When the next report that the supervisor is alive is due."""
+
+    def send(self, state: str) -> None:
+        """Report a state. The system works without its service manager, so an error is only logged."""
+        if not self._address:
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK) as end:
+                end.sendto(state.encode(), self._address)
+        except OSError as error:
+            _log.warning("the service manager at NOTIFY_SOCKET cannot be reached: %s", os.strerror(error.errno or 0))
+
+    def report_alive(self, now: float) -> None:
+        """Report that the event loop runs, if that is due."""
+        if now >= self._alive_at:
+            self._alive_at = now + ALIVE_S
+            self.send("WATCHDOG=1")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from yunishard.deploy.service_manager import ALIVE_S, READY, ServiceManager
+from yunishard.deploy.up import ALIVE_S, SYSTEM_READY, ServiceManager
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def receive(port: socket.socket) -> str:
 
 
 def test_a_state_arrives_at_the_service_manager(port: socket.socket) -> None:
-    ServiceManager({"NOTIFY_SOCKET": port.getsockname()}).send(READY)
+    ServiceManager({"NOTIFY_SOCKET": port.getsockname()}).send(SYSTEM_READY)
     assert receive(port) == "READY=1"
 
 
@@ -33,7 +33,7 @@ def test_the_socket_may_be_an_abstract_one() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
         end.settimeout(20)
         end.bind("")  # the kernel chooses a name
-        ServiceManager({"NOTIFY_SOCKET": "@" + end.getsockname().decode()[1:]}).send(READY)
+        ServiceManager({"NOTIFY_SOCKET": "@" + end.getsockname().decode()[1:]}).send(SYSTEM_READY)
         assert receive(end) == "READY=1"
 
 
@@ -46,13 +46,13 @@ def test_a_supervisor_is_reported_alive_once_a_second(port: socket.socket) -> No
 
 
 def test_nothing_is_sent_without_a_service_manager() -> None:
-    ServiceManager({}).send(READY)
+    ServiceManager({}).send(SYSTEM_READY)
 
 
 def test_the_system_goes_on_without_a_service_manager_that_is_gone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "gone")}).send(READY)
+    ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "gone")}).send(SYSTEM_READY)
     assert caplog.record_tuples == [
         (
             "core.supervisor",

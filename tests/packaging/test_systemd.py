@@ -11,8 +11,8 @@ import pytest
 
 from yunishard.cli.main import build_parser
 from yunishard.common.settings import SETTINGS
-from yunishard.deploy.service_manager import ALIVE_S
 from yunishard.deploy.supervisor import STOP_MAX_S, WORKER_STOP_MAX_S
+from yunishard.deploy.up import ALIVE_S
 
 UNIT: Final = Path(__file__).parents[2] / "packaging" / "systemd" / "yunishard.service"
 
