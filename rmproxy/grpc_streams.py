@@ -11,7 +11,7 @@ stream of its kind, in order. A response that gRPC accepted and the network lose
 no acknowledgements.
 
 Not here: authorization of streams and the end of calls (`grpc_scheduler_service.py`, `grpc_admin_service.py`), contents
-of the queues (`grpc_manager.py`), how many calls may be open (`call_limits.py`).
+of the queues (`grpc_manager.py`), how many calls may be open (`rate_limit.py`).
 """
 
 import asyncio
@@ -25,8 +25,8 @@ from typing import Final, NoReturn, TypeVar
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from yunishard.rmproxy import call_limits
-from yunishard.rmproxy.call_limits import OpenCalls, WaitingCalls, identify_peer
+from yunishard.rmproxy import rate_limit
+from yunishard.rmproxy.rate_limit import OpenCalls, WaitingCalls, identify_peer
 
 STATUS_TEXT_BYTES_MAX: Final = 2000
 """Size of the text in a status. It is sent percent-encoded, at most three times as long, in metadata, of which clients
@@ -247,8 +247,8 @@ class CallLimits:
 
     def __init__(self) -> None:
         self.waiting = WaitingCalls()
-        self.registrations = OpenCalls(call_limits.REGISTRATIONS_MAX, call_limits.REGISTRATIONS_OF_PEER_MAX)
-        self.streams = OpenCalls(call_limits.STREAMS_MAX, call_limits.STREAMS_OF_PEER_MAX)
+        self.registrations = OpenCalls(rate_limit.REGISTRATIONS_MAX, rate_limit.REGISTRATIONS_OF_PEER_MAX)
+        self.streams = OpenCalls(rate_limit.STREAMS_MAX, rate_limit.STREAMS_OF_PEER_MAX)
 
     async def read_first(self, requests: AsyncIterator[bytes], context: Context) -> bytes | None:
         """Return the first message of a call; None if the client sends none.

@@ -1,7 +1,11 @@
-"""Runs the proxy: opens the native port, the gRPC port and the connection to the broker, and drives the machine."""
+"""Runs the proxy: opens the native port, the gRPC port and the connection to the broker, and drives the machine. With
+several hosts, it closes the ports while it has no connection to the leading broker.
+"""
 
+import asyncio
 import logging
 import secrets
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final
@@ -9,7 +13,7 @@ from typing import Final
 from yunishard.common.messages.control_messages import Figures
 from yunishard.common.messages.wire import make_outgoing
 from yunishard.common.names import BROKER, OFF, RMPROXY, peer_name, process_label
-from yunishard.common.process.limits import DescriptorGuard, MemoryLimit
+from yunishard.common.process.limits import DescriptorGuard, Listener, MemoryLimit
 from yunishard.common.process.logs import log_lines
 from yunishard.common.process.main import Arguments, Life
 from yunishard.common.process.metrics import encode_families
@@ -22,7 +26,6 @@ from yunishard.rmproxy.authentication import Authorizer, RmAuthenticator, make_c
 from yunishard.rmproxy.grpc_admin_service import AdminService
 from yunishard.rmproxy.grpc_manager import GrpcRegistry
 from yunishard.rmproxy.grpc_scheduler_service import GrpcServer
-from yunishard.rmproxy.port_gate import Port, PortGate
 from yunishard.rmproxy.proxy import Proxy
 from yunishard.rmproxy.rm_sessions import GRPC
 
@@ -61,7 +64,7 @@ async def serve(arguments: Arguments, life: Life) -> None:
         stack.callback(MemoryLimit(settings.proxy_memory_max_bytes, life.stop, MEMORY_MESSAGE).close)
         guard = DescriptorGuard()
         stack.callback(guard.close)
-        ports: list[Port] = [port]
+        ports: list[Listener] = [port]
         native_address = OFF
         if settings.native != OFF:
             wake = partial(transport.wake, NATIVE)
@@ -83,7 +86,8 @@ async def serve(arguments: Arguments, life: Life) -> None:
         machine = Proxy(instance, heartbeat_s=settings.heartbeat_s, silence_s=settings.silence_s, label=label)
         dismiss = partial(_dismiss_rms, machine, transport)
         if settings.cluster_keys is not None:
-            stack.callback(PortGate(link, ports, patience_s=settings.lease_timeout_s, on_close=dismiss).close)
+            gate = PortGate(lambda: link.is_up, ports, patience_s=settings.lease_timeout_s, on_close=dismiss)
+            stack.callback(gate.close)
         transport.send(machine.hello())
 
         def report() -> None:
@@ -111,3 +115,70 @@ def _open_authenticator(settings: Settings, stack: AsyncExitStack) -> RmAuthenti
 def _dismiss_rms(machine: Proxy, transport: Transport, reason: str) -> None:
     for message in machine.goodbye(reason):
         transport.send(message)
+
+
+# Closing the ports ----------------------------------------------------------------------------------------------------
+
+CHECK_EVERY_S: Final = 0.5
+"""Seconds between two checks of the connection."""
+
+NO_BROKER: Final = "this host has no connection to the leading broker"
+
+
+class PortGate:
+    """Pauses the ports when the connection has been down for `patience_s`, and resumes them when it is up again. So RMs
+    with several addresses, clients of gRPC and load balancers turn to another host while this one is cut off. It calls
+    `on_close` with the reason one check earlier: ZeroMQ ends the connections of a paused port, and an RM may lose
+    what it has not read yet. Made and closed in a running event loop.
+    """
+
+    def __init__(
+        self,
+        is_up: Callable[[], bool],
+        ports: Sequence[Listener],
+        *,
+        patience_s: float,
+        on_close: Callable[[str], None],
+    ) -> None:
+        self._is_up = is_up
+        self._ports = ports
+        self._patience_s = patience_s
+        self._on_close = on_close
+        self._is_open = True
+        self._has_dismissed = False
+        """Whether `on_close` was called, and the connection has been down since."""
+        self._loop = asyncio.get_running_loop()
+        self._up_at = self._loop.time()
+        """When the connection was last up, or the start."""
+        self._timer = self._loop.call_later(CHECK_EVERY_S, self._check)
+
+    def close(self) -> None:
+        """Check no more."""
+        self._timer.cancel()
+
+    def _check(self) -> None:
+        self._timer = self._loop.call_later(CHECK_EVERY_S, self._check)
+        now = self._loop.time()
+        down_s = now - self._up_at
+        if self._is_up():
+            self._up_at, self._has_dismissed = now, False
+            if not self._is_open:
+                self._try_to_open(down_s)
+        elif self._is_open and self._has_dismissed:
+            self._is_open = False
+            _log.warning("%s for %.0f s: the ports for RMs are closed until there is one", NO_BROKER, down_s)
+            for port in self._ports:
+                port.pause()
+        elif self._is_open and down_s >= self._patience_s:
+            self._has_dismissed = True
+            self._on_close(NO_BROKER)
+
+    def _try_to_open(self, down_s: float) -> None:
+        try:
+            for port in self._ports:
+                port.resume()
+        except OSError as error:
+            _log.warning("the ports for RMs cannot be opened yet: %s", error)
+            return
+        self._is_open = True
+        _log.info("connected to the leading broker: the ports for RMs are open again, after %.0f s", down_s)

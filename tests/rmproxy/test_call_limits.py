@@ -4,7 +4,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from yunishard.rmproxy.call_limits import OpenCalls, WaitingCalls
+from yunishard.rmproxy.rate_limit import OpenCalls, WaitingCalls
 
 
 @pytest.mark.parametrize(

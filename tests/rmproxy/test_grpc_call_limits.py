@@ -8,11 +8,11 @@ from unittest.mock import patch
 import pytest
 
 from tests.rmproxy.world import RM, World, end_of, nodes, play, running
-from yunishard.rmproxy import call_limits, grpc_streams
+from yunishard.rmproxy import grpc_streams, rate_limit
 from yunishard.rmproxy.admin import admin_pb2
 from yunishard.rmproxy.admin.admin_pb2_grpc import AdminStub
-from yunishard.rmproxy.call_limits import OpenCalls
 from yunishard.rmproxy.grpc_streams import ResponseQueue, RmStream, StatusKind
+from yunishard.rmproxy.rate_limit import OpenCalls
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 STREAMS_OF_CONNECTION = 215
@@ -62,7 +62,7 @@ def test_idle_calls_keep_no_rm_from_registering(path: str, address: str) -> None
                 calls = idle_calls(world, path, address.format(number + 1), STREAMS_OF_CONNECTION)
                 await attack.enter_async_context(calls)
                 await work(world)
-            assert 0 < len(world.core.registry.limits.waiting) <= call_limits.WAITING_MAX
+            assert 0 < len(world.core.registry.limits.waiting) <= rate_limit.WAITING_MAX
 
     play(scenario)
 

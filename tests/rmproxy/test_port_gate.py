@@ -20,7 +20,7 @@ from yunishard.common.messages.rm_messages import Goodbye, Heartbeat, Registered
 from yunishard.common.messages.wire import Incoming, Outgoing, encode_body, make_outgoing
 from yunishard.common.transport.curve_keys import ALLOWED, HOST, host_file, read_pair, write_pair
 from yunishard.common.transport.event_loop import Transport
-from yunishard.rmproxy.port_gate import CHECK_EVERY_S, NO_BROKER, PortGate
+from yunishard.rmproxy.service import CHECK_EVERY_S, NO_BROKER, PortGate
 from yunishard.sdk.items import Result
 
 # The gate -------------------------------------------------------------------------------------------------------------
@@ -77,7 +77,9 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> FakeLoop:
 
 def test_ports_are_closed_after_a_while_without_a_connection_and_opened_with_the_next_one(loop: FakeLoop) -> None:
     link, port, reasons = FakeLink(), FakePort(), []
-    PortGate(link, [port], patience_s=PATIENCE, on_close=lambda reason: reasons.append((reason, *port.calls)))
+    PortGate(
+        lambda: link.is_up, [port], patience_s=PATIENCE, on_close=lambda reason: reasons.append((reason, *port.calls))
+    )
     for _ in range(3):
         loop.run(30)
         assert port.calls == []
@@ -97,7 +99,7 @@ def test_ports_are_closed_after_a_while_without_a_connection_and_opened_with_the
 
 def test_short_interruptions_close_nothing(loop: FakeLoop) -> None:
     link, port = FakeLink(), FakePort()
-    PortGate(link, [port], patience_s=PATIENCE, on_close=pytest.fail)
+    PortGate(lambda: link.is_up, [port], patience_s=PATIENCE, on_close=pytest.fail)
     for _ in range(10):
         link.is_up = False
         loop.run(PATIENCE - 2 * CHECK_EVERY_S)

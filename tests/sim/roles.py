@@ -222,7 +222,7 @@ class Roles:
                 self._check_gate(process, front, router, world.now, is_open=True)
 
     def _check_gate(self, process: Process, front: Proxy, router: Router, up_at: float, *, is_open: bool) -> None:
-        """Close the port while there is no connection to a broker that leads (`rmproxy/port_gate.py`)."""
+        """Close the port while there is no connection to a broker that leads (`rmproxy/service.py`)."""
         world = self._world
         if not process.alive:
             return
