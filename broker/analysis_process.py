@@ -24,7 +24,7 @@ from yunishard.broker.config_analysis import analyze
 
 PROCESSOR_MAX_S: Final = 15
 """Processor seconds for the analysis of one text; then the process ends, and the text is refused. A configuration at
-the limits (`common/config/limits.py`) takes a third of it."""
+the limits (`common/config/validation.py`) takes a third of it."""
 
 MEMORY_MAX: Final = 1 << 30
 """Bytes of address space of the process. A text that needs more is refused. One at the limits needs half of it."""

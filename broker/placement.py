@@ -3,7 +3,7 @@
     unplaced --there is a host--> placed --its host is lost--> placed elsewhere, at once
                                     |
                                     +--its host is draining, or it is rebalanced--> moving --its new worker is idle,
-                                       and gets the lease (`grants.py`)--> placed
+                                       and gets the lease (`leases.py`)--> placed
 
 A partition gets the host with the fewest partitions per core, then the fewest of the same RM, then the most memory. It
 stays there: only a host that is lost or draining or starts no workers, or a rebalancing that an operator has requested,
@@ -13,7 +13,7 @@ only for its recovery. At most MOVES_MAX planned moves are in progress at once; 
 Operators list hosts, drain them, remove lost ones and request a rebalancing. Draining and removal are recorded before
 they take effect.
 
-Not here: leases (`grants.py`, `leases.py`), starting processes (the supervisors).
+Not here: leases (`leases.py`), starting processes (the supervisors).
 """
 
 from collections import Counter

@@ -22,7 +22,7 @@ from yunishard.common.messages.control_messages import HostChange
 from yunishard.common.names import BROKER
 from yunishard.common.postgres.connection import Connection, Database, OutcomeUnknown, delete_journal, execute
 from yunishard.common.postgres.leases import read_lease
-from yunishard.common.process.repeated_failure import RepeatedFailure
+from yunishard.common.retries import RepeatedFailure
 
 SETTLE_INTERVAL_S: Final = 0.5
 """Pause between two attempts to find out the outcome of a write."""

@@ -36,7 +36,7 @@ from yunishard.common.names import (
     normalise_partition_name,
     usual_name,
 )
-from yunishard.common.restart_delay import RestartDelay
+from yunishard.common.retries import RestartDelay
 
 NUMBER_MAX: Final = 2**62
 """Largest number in a record: numbers that follow fit into 64 bits, too. A record with a larger one is not used."""

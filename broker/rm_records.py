@@ -27,7 +27,7 @@ from yunishard.common.messages.kinds import Header
 from yunishard.common.messages.rm_messages import Refused
 from yunishard.common.messages.wire import NEVER, Outgoing, make_outgoing
 from yunishard.common.names import RECORD
-from yunishard.common.process.repeated_failure import RepeatedFailure
+from yunishard.common.retries import RepeatedFailure
 
 RETRY_S: Final = 1.0
 """Seconds after a failed write until it is retried, or until the broker probes the file if it was a decision's."""

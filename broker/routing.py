@@ -24,16 +24,15 @@ from msgspec.structs import replace
 from yunishard.broker import config_updates, leases, rm_sessions
 from yunishard.broker.config_rollout import ConfigChanges
 from yunishard.broker.config_validation import DEFAULT_TEXT, AnalysisWanted, ConfigPreloader
-from yunishard.broker.config_versions import FROM_FILE, Removal
-from yunishard.broker.grants import WorkerGrants
+from yunishard.broker.config_versions import FROM_FILE, Removal, TextWanted
 from yunishard.broker.hosts import HostRow
+from yunishard.broker.leases import WorkerGrants
 from yunishard.broker.metrics import BrokerMetrics
 from yunishard.broker.placement import Placement
 from yunishard.broker.queries import PendingQueries, list_partitions, read_config
 from yunishard.broker.registry import RmRecord, RmSession, WorkerSlot, build_refusal
 from yunishard.broker.rm_records import RmPersistence, find_excess, restore_session
 from yunishard.broker.state import BrokerState
-from yunishard.broker.stored_texts import TextWanted
 from yunishard.common.config.problems import ConfigError
 from yunishard.common.messages import control_messages, rm_messages
 from yunishard.common.messages.kinds import Command, Header, Message, News

@@ -16,10 +16,9 @@ from msgspec import Raw
 
 from yunishard.broker.config_analysis import AnalysedPartition
 from yunishard.broker.config_validation import AnalysisCache
-from yunishard.broker.config_versions import FROM_FILE, ConfigVersions
+from yunishard.broker.config_versions import FROM_FILE, ConfigVersions, StoredTexts
 from yunishard.broker.hosts import Hosts
 from yunishard.broker.registry import Registry, RmSession
-from yunishard.broker.stored_texts import StoredTexts
 from yunishard.common.config.model import compute_checksum
 from yunishard.common.config.problems import ConfigError, Problem
 from yunishard.common.config.validation import DEFAULT_TEXT

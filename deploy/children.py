@@ -15,7 +15,7 @@ from yunishard.common.messages.control_messages import WorkersWanted
 from yunishard.common.messages.wire import BrokerAddress, Outgoing
 from yunishard.common.names import BROKER, FAKE_RM, RMPROXY, WEBSERVICE, WORKER, lease_name
 from yunishard.common.process.metrics import Family, counter, gauge
-from yunishard.common.restart_delay import RestartDelay
+from yunishard.common.retries import RestartDelay
 
 STOP_ORDER: Final = (FAKE_RM, WEBSERVICE, RMPROXY, WORKER, BROKER)
 

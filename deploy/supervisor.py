@@ -53,7 +53,7 @@ from yunishard.common.names import (
     WORKER_PREFIX,
 )
 from yunishard.common.process.metrics import Family
-from yunishard.common.restart_delay import RestartDelay
+from yunishard.common.retries import RestartDelay
 from yunishard.deploy import children
 from yunishard.deploy.children import Cause, Child, Event, HostCapacity, Instruction, Phase
 

@@ -25,9 +25,8 @@ from typing import Final
 from msgspec import json
 from msgspec.json import Encoder
 
-from yunishard.common import history_records
 from yunishard.common.config.extra_config import DEFAULTS, ExtraConfig
-from yunishard.common.messages import event_codes
+from yunishard.common.messages import event_codes, query_messages
 from yunishard.common.messages.kinds import Resources
 from yunishard.common.messages.query_messages import Answer
 from yunishard.common.messages.rm_messages import EventRecord, EventResponse
@@ -206,7 +205,7 @@ def answer_event_lines(
 
     def encode(most: int) -> bytes:
         return _encoder.encode(
-            history_records.EventLines(
+            query_messages.EventLines(
                 instance=ring.instance,
                 tracking=settings.event_tracking_enabled,
                 streams_max=settings.event_max_streams,
@@ -218,7 +217,7 @@ def answer_event_lines(
             )
         )
 
-    return _answer_within(encode, min(most, history_records.COUNT_MAX), bytes_max)
+    return _answer_within(encode, min(most, query_messages.COUNT_MAX), bytes_max)
 
 
 def _answer_within(encode: Callable[[int], bytes], most: int, bytes_max: int) -> Answer:
@@ -272,11 +271,11 @@ def answer_account(partition: Partition, ring: EventRingBuffer, args: Mapping[st
     if args.get("instance") != ring.instance:
         start = 0
     first = max(start, ring.lowest)
-    events = ring.read_since(first, history_records.EVENTS_MAX)
+    events = ring.read_since(first, query_messages.EVENTS_MAX)
     after = first + len(events)
     caught_up = not len(ring) or after > ring.highest
-    with_keys = "keys" in args and caught_up and partition.running_allocations <= history_records.KEYS_MAX
-    account = history_records.Account(
+    with_keys = "keys" in args and caught_up and partition.running_allocations <= query_messages.KEYS_MAX
+    account = query_messages.Account(
         instance=ring.instance,
         tracked=partition.tracking,
         first=first,
@@ -291,7 +290,7 @@ def answer_account(partition: Partition, ring: EventRingBuffer, args: Mapping[st
     return Answer(status=200, body=json.encode(account))
 
 
-def _relevant_events(partition: Partition, events: list[tuple[int, Event]]) -> Iterator[history_records.Happened]:
+def _relevant_events(partition: Partition, events: list[tuple[int, Event]]) -> Iterator[query_messages.Happened]:
     """Select and convert the events that a history stores."""
     ended = _applications_finished_after(partition, events[0][0] - _EARLIER_NS)
     applications = ChainMap(partition.applications, {one.application_id: one for one in ended})
@@ -311,18 +310,18 @@ def _relevant_events(partition: Partition, events: list[tuple[int, Event]]) -> I
         elif one.kind != event_codes.APP:
             continue
         elif one.change == event_codes.ADD and one.detail == event_codes.APP_ALLOC:
-            yield history_records.Began(at_ns, *allocation(one))
+            yield query_messages.Began(at_ns, *allocation(one))
         elif one.change == event_codes.REMOVE and one.detail in HOW:
-            yield history_records.Ended(at_ns, *allocation(one), HOW[one.detail])
+            yield query_messages.Ended(at_ns, *allocation(one), HOW[one.detail])
         elif one.change == event_codes.SET and one.detail in _FAILURES and one.message:
-            yield history_records.Failing(at_ns, one.object_id, truncate_message(one.message))
+            yield query_messages.Failing(at_ns, one.object_id, truncate_message(one.message))
 
 
-def _ended_applications(partition: Partition, since_ns: int) -> list[history_records.EndedApplication]:
+def _ended_applications(partition: Partition, since_ns: int) -> list[query_messages.EndedApplication]:
     """Completed, failed, removed and rejected applications, in the order of their end."""
     rejected = takewhile(lambda one: one.at_ns > since_ns, reversed(partition.rejections.values()))
     rejections = [
-        history_records.EndedApplication(
+        query_messages.EndedApplication(
             one.application_id,
             one.queue_name,
             one.user,
@@ -337,7 +336,7 @@ def _ended_applications(partition: Partition, since_ns: int) -> list[history_rec
     ]
     ended = map(_ended_application, _applications_finished_after(partition, since_ns))
     both = merge(reversed(rejections), ended, key=lambda one: one.finished_ns)
-    return list(islice(both, history_records.ENDED_MAX))
+    return list(islice(both, query_messages.ENDED_MAX))
 
 
 def _applications_finished_after(partition: Partition, since_ns: int) -> list[Application]:
@@ -349,9 +348,9 @@ def _applications_finished_after(partition: Partition, since_ns: int) -> list[Ap
     return list(merge(*both, key=lambda one: one.finished_ns, reverse=True))[::-1]
 
 
-def _ended_application(one: Application) -> history_records.EndedApplication:
+def _ended_application(one: Application) -> query_messages.EndedApplication:
     removed = AppState.FAILED if one.state is AppState.FAILING else REMOVED
-    return history_records.EndedApplication(
+    return query_messages.EndedApplication(
         one.application_id,
         one.queue.path,
         one.user.name,
@@ -367,16 +366,16 @@ def _ended_application(one: Application) -> history_records.EndedApplication:
     )
 
 
-def _sample(partition: Partition) -> history_records.Sample:
+def _sample(partition: Partition) -> query_messages.Sample:
     counters = partition.counters
-    return history_records.Sample(
+    return query_messages.Sample(
         running=sum(one.state is AppState.RUNNING for one in partition.applications.values()),
         allocated=counters.allocated,
         released=counters.released,
         capacity=saturate(partition.nodes.total),
         used=saturate(partition.tree.root.allocated),
         queues=[
-            history_records.Usage(queue.path, queue.running, saturate(allocated), saturate(pending))
+            query_messages.Usage(queue.path, queue.running, saturate(allocated), saturate(pending))
             for queue in partition.tree
             if (allocated := queue.allocated) | (pending := queue.pending) or queue.running
         ],
@@ -385,9 +384,9 @@ def _sample(partition: Partition) -> history_records.Sample:
     )
 
 
-def _root_usage(trackers: Trackers) -> Iterator[history_records.Usage]:
+def _root_usage(trackers: Trackers) -> Iterator[query_messages.Usage]:
     """The usage of each user or group in the root queue, which includes all queues."""
     for tracker in trackers.by_name.values():
         for level in tracker.levels.values():
             if level.above is None and (level.applications or any(level.used_sum)):
-                yield history_records.Usage(tracker.name, len(level.applications), saturate(level.used))
+                yield query_messages.Usage(tracker.name, len(level.applications), saturate(level.used))

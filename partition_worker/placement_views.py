@@ -14,7 +14,7 @@ from msgspec.json import decode
 from yunishard.common.messages.reasons import Reason
 from yunishard.common.messages.rm_messages import AddApplicationRequest, UserGroupInformation
 from yunishard.common.resources import saturate
-from yunishard.common.rest.placement import (
+from yunishard.common.rest.explain import (
     PlacementAccessView,
     PlacementCheckView,
     PlacementExplanationView,

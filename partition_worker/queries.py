@@ -25,8 +25,7 @@ from msgspec import DecodeError, Raw
 from msgspec.json import decode, encode
 from msgspec.structs import replace
 
-from yunishard.common import history_records
-from yunishard.common.messages import rm_messages
+from yunishard.common.messages import query_messages, rm_messages
 from yunishard.common.messages.query_messages import NOT_MODIFIED, TOO_LONG, Answer, ProcessHealth, Query
 from yunishard.common.messages.reasons import Reason
 from yunishard.common.messages.wire import (
@@ -140,7 +139,7 @@ def answer_query(
         match query.what:
             case "events":
                 found = event_ring_buffer.answer_events(ring, host.extra, query.args, bytes_max=ANSWER_BYTES_MAX)
-            case history_records.EVENT_LINES:
+            case query_messages.EVENT_LINES:
                 found = event_ring_buffer.answer_event_lines(ring, host.extra, query.args, bytes_max=ANSWER_BYTES_MAX)
             case "account":
                 found = event_ring_buffer.answer_account(partition, ring, query.args)

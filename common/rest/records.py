@@ -7,7 +7,7 @@ from typing import Annotated, Final, Generic, Literal, TypeVar
 
 from msgspec import Meta, Struct, field
 
-from yunishard.common.config.impact import Effect
+from yunishard.common.config.difference import Effect
 from yunishard.common.config.problems import Problem
 from yunishard.common.messages.kinds import Part, Resources
 from yunishard.common.rest.views import HistoryView, MarkView, View

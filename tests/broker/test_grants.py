@@ -13,7 +13,7 @@ from yunishard.common.messages.control_messages import (
 )
 from yunishard.common.messages.rm_messages import Heartbeat, Leave, NodeRequest, Refused
 from yunishard.common.messages.wire import NEVER, Outgoing, decode_body
-from yunishard.common.restart_delay import FIRST_S, STEADY_S
+from yunishard.common.retries import FIRST_S, STEADY_S
 from yunishard.common.settings import Settings
 
 NONE = {"rm": "", "session": ""}

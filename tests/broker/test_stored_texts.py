@@ -5,7 +5,7 @@ import pytest
 from tests.analyses import handle_with_analyses
 from tests.broker.bench import GPU, PROXY, BrokerBench, is_prepare, kinds, registered
 from tests.machines import ONE_QUEUE, PARTITION, RM, arrives, said, two_partitions
-from yunishard.broker.stored_texts import RETRY_S
+from yunishard.broker.config_versions import RETRY_S
 from yunishard.common.messages.control_messages import Hello, PrepareConfig, VersionRead
 from yunishard.common.messages.rm_messages import Refused, RegisterResourceManager
 from yunishard.common.messages.wire import Incoming, Outgoing, decode_body

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from tests.captures.system import BEGIN_S, SystemLink
-from yunishard.common.history_records import Account
+from yunishard.common.messages.query_messages import Account
 from yunishard.common.process.health import WriteTimes
 from yunishard.webservice.history.collector import SAMPLE_NS, Collector, RowBatch
 from yunishard.webservice.history.sqlite_store import SqliteHistory

@@ -18,7 +18,7 @@ from yunishard.common.messages.kinds import Header
 from yunishard.common.messages.rm_messages import Heartbeat
 from yunishard.common.messages.wire import NEVER, BrokerAddress, Outgoing, decode_body, make_outgoing
 from yunishard.common.names import BROKER, FAKE_RM, RMPROXY, WEBSERVICE, WORKER, WORKER_PREFIX
-from yunishard.common.restart_delay import FIRST_S
+from yunishard.common.retries import FIRST_S
 from yunishard.common.settings import Settings, replace_settings
 from yunishard.deploy.children import (
     READY,

@@ -10,19 +10,21 @@ from tests.machines import said
 from tests.partition_worker.bench import Bench, ask
 from tests.trial import Trial
 from yunishard.common.config.extra_config import ExtraConfig
-from yunishard.common.history_records import (
+from yunishard.common.messages import event_codes
+from yunishard.common.messages.query_messages import (
     COUNT_MAX,
     EVENTS_MAX,
     Account,
+    Actor,
+    Answer,
     Began,
     Ended,
     EventLines,
     Failing,
     Happened,
+    Query,
     Usage,
 )
-from yunishard.common.messages import event_codes
-from yunishard.common.messages.query_messages import Actor, Answer, Query
 from yunishard.common.messages.rm_messages import NODE_DECOMMISSION
 from yunishard.common.text_formats import UnsignedError
 from yunishard.partition_worker import event_ring_buffer

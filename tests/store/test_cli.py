@@ -31,8 +31,8 @@ from yunishard.broker.postgres_store import PostgresStore
 from yunishard.broker.sqlite_store import SqliteStore
 from yunishard.broker.store import RECORD_NAME, Store
 from yunishard.cli.main import main
-from yunishard.common.history_records import Failing
 from yunishard.common.messages.control_messages import ManagerRecord
+from yunishard.common.messages.query_messages import Failing
 from yunishard.common.names import BROKER
 from yunishard.common.postgres.connection import FORMAT
 from yunishard.common.postgres.leases import HeldLease, acquire_lease, renew_lease

@@ -4,8 +4,7 @@ import asyncio
 
 from msgspec.json import encode
 
-from yunishard.common.history_records import COUNT_MAX, EventLines
-from yunishard.common.messages.query_messages import Answer, Query
+from yunishard.common.messages.query_messages import COUNT_MAX, Answer, EventLines, Query
 from yunishard.webservice.event_streams import Pace
 from yunishard.webservice.views import RequestError
 

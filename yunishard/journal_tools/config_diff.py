@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from yunishard.common.process.terminal import clean
-from yunishard.common.tables import print_table, write
+from yunishard.common.process.terminal import clean, print_table, write
 from yunishard.common.text_formats import format_count
 from yunishard.common.units import format_seconds
 from yunishard.journal_tools.inspection import print_json, print_rows, print_state

@@ -17,8 +17,7 @@ from yunishard.common.messages.journal_messages import Step
 from yunishard.common.messages.kinds import Header, Message
 from yunishard.common.messages.rm_messages import AllocationResponse
 from yunishard.common.messages.wire import WireError, decode_body
-from yunishard.common.process.terminal import clean
-from yunishard.common.tables import print_table, write, write_text
+from yunishard.common.process.terminal import clean, print_table, write, write_text
 from yunishard.deploy.settings import resolve_settings
 from yunishard.journal_tools.export_file import SUFFIXES
 from yunishard.journal_tools.sources import EPHEMERAL

@@ -12,7 +12,7 @@ from typing import Final
 
 from yunishard.common.messages.journal_messages import Step
 from yunishard.common.messages.query_messages import WorkerHealth
-from yunishard.common.tables import write
+from yunishard.common.process.terminal import write
 from yunishard.common.text_formats import format_count, parse_duration
 from yunishard.journal_tools.inspection import describe_extent, print_json, print_rows, print_state
 from yunishard.journal_tools.views import SNAPSHOT, VIEWS, Replay, Source, format_time, read_all, summarize

@@ -17,9 +17,8 @@ from yunishard.common.messages.journal_messages import Step
 from yunishard.common.messages.reasons import Reason
 from yunishard.common.messages.rm_messages import AllocationResponse
 from yunishard.common.messages.wire import WireError, decode_body
-from yunishard.common.process.terminal import clean
+from yunishard.common.process.terminal import clean, write
 from yunishard.common.rest.explain import ExplanationView
-from yunishard.common.tables import write
 from yunishard.common.text_formats import format_count
 from yunishard.common.units import format_resources, format_seconds
 from yunishard.journal_tools.inspection import describe_extent, print_json

@@ -24,7 +24,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from yunishard.common.process.repeated_failure import RepeatedFailure
+from yunishard.common.retries import RepeatedFailure
 from yunishard.common.settings import PROXY, Settings
 from yunishard.webservice.api_document import routes
 from yunishard.webservice.audit import FAILED_A_MINUTE_MAX, Entry

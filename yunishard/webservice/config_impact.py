@@ -1,5 +1,5 @@
 """Measures the impact of a configuration: reads from the partitions what runs now, and compares it with the new maxima
-and limits (`common/config/impact.py`).
+and limits (`common/config/difference.py`).
 """
 
 import asyncio
@@ -8,8 +8,7 @@ from typing import Final
 
 import msgspec
 
-from yunishard.common.config.difference import Difference
-from yunishard.common.config.impact import Effect, PartitionUse, PrincipalUse, QueueUse, find_effects
+from yunishard.common.config.difference import Difference, Effect, PartitionUse, PrincipalUse, QueueUse, find_effects
 from yunishard.common.config.model import Configuration, PartitionConfig, normalise
 from yunishard.common.messages.query_messages import PartitionEntry, Query
 from yunishard.common.rest.catalogue import ROWS_MAX, TableName

@@ -23,8 +23,7 @@ from typing import Final
 import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from yunishard.common.history_records import COUNT_MAX, EVENT_LINES, EventLines
-from yunishard.common.messages.query_messages import Answer, Query
+from yunishard.common.messages.query_messages import COUNT_MAX, EVENT_LINES, Answer, EventLines, Query
 from yunishard.common.text_formats import UnsignedError, parse_unsigned
 from yunishard.webservice.broker_client import decode_answer
 from yunishard.webservice.views import ErrorView, RequestError, encode

@@ -6,7 +6,7 @@ from typing import Final
 from msgspec import DecodeError, convert
 from msgspec.json import decode, encode
 
-from yunishard.common.rest.placement import PlacementExplanationView
+from yunishard.common.rest.explain import PlacementExplanationView
 from yunishard.webservice.calls import Call, Reply, ask_partition, find_partition
 from yunishard.webservice.parameters import RM, Parameter
 from yunishard.webservice.router import Access, Route, RouteGroup

@@ -2,7 +2,7 @@
 
 import pytest
 
-from yunishard.common.config.impact import Effect, PartitionUse, PrincipalUse, QueueUse, find_effects
+from yunishard.common.config.difference import Effect, PartitionUse, PrincipalUse, QueueUse, find_effects
 from yunishard.common.config.model import PartitionConfig, normalise
 from yunishard.common.config.validation import load
 

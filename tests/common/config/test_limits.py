@@ -5,18 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from yunishard.common.config import limits
-from yunishard.common.config.limits import (
-    ALL_QUEUES_MAX,
-    ALL_RULES_MAX,
-    EXPRESSIONS_MAX,
-    EXPRESSIONS_SIZE_MAX,
-    PARTITIONS_MAX,
-    QUEUES_MAX,
-    RESOURCE_TYPES_MAX,
-    RULES_MAX,
-    check_size,
-)
+from yunishard.common.config import validation as limits
 from yunishard.common.config.model import (
     Configuration,
     FilterConfig,
@@ -28,7 +17,20 @@ from yunishard.common.config.model import (
 from yunishard.common.config.parse import parse_with_lines
 from yunishard.common.config.placement_rules import CLASS_LENGTH, LENGTH_MAX, Expression, ExpressionError
 from yunishard.common.config.problems import PROBLEM_CHARS_MAX, ConfigError, Report
-from yunishard.common.config.validation import find_hierarchy_problems, find_problems, validate
+from yunishard.common.config.validation import (
+    ALL_QUEUES_MAX,
+    ALL_RULES_MAX,
+    EXPRESSIONS_MAX,
+    EXPRESSIONS_SIZE_MAX,
+    PARTITIONS_MAX,
+    QUEUES_MAX,
+    RESOURCE_TYPES_MAX,
+    RULES_MAX,
+    check_size,
+    find_hierarchy_problems,
+    find_problems,
+    validate,
+)
 
 QUEUE = QueueConfig(name="q")
 RULE = PlacementRuleConfig(name="user")

@@ -1,8 +1,16 @@
 """Answers of workers and batches of rows, with defaults so that a test shows only what matters."""
 
-from yunishard.common.history_records import Account, Began, Ended, EndedApplication, Happened, Sample, Usage
 from yunishard.common.messages.kinds import Resources
-from yunishard.common.messages.query_messages import PartitionEntry
+from yunishard.common.messages.query_messages import (
+    Account,
+    Began,
+    Ended,
+    EndedApplication,
+    Happened,
+    PartitionEntry,
+    Sample,
+    Usage,
+)
 from yunishard.webservice.history.collector import ReadPosition, RowBatch
 
 S = 10**9

@@ -15,8 +15,7 @@ from tests.webservice.history.accounts import (
     sample,
     usage,
 )
-from yunishard.common.history_records import Account, Usage
-from yunishard.common.messages.query_messages import PartitionEntry
+from yunishard.common.messages.query_messages import Account, PartitionEntry, Usage
 from yunishard.webservice.history.collector import (
     FORGOTTEN_AFTER_NS,
     GONE_AFTER_NS,

@@ -14,8 +14,7 @@ from tests.postgres import Action, Link
 from tests.webservice.history.accounts import DEFAULT, GPU, MINUTE, NOW, application, began, gone, portion, usage
 from tests.webservice.history.backends import TABLES, PostgresBackend
 from tests.webservice.history.test_recorder import KEYS, World
-from yunishard.common.history_records import Began, Ended
-from yunishard.common.messages.query_messages import PartitionList
+from yunishard.common.messages.query_messages import Began, Ended, PartitionList
 from yunishard.webservice.history import postgres_store, queries
 from yunishard.webservice.history.postgres_store import NAME_BYTES_MAX, PostgresHistory
 from yunishard.webservice.history.queries import LISTS, HistoryFilter, ListName

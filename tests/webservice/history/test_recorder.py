@@ -13,8 +13,7 @@ import pytest
 
 from tests.webservice.fakes import FakeLink
 from tests.webservice.history.accounts import DEFAULT, GPU, MINUTE, NOW, S, account, began, gone, sample, usage
-from yunishard.common.history_records import Account
-from yunishard.common.messages.query_messages import Answer, Query
+from yunishard.common.messages.query_messages import Account, Answer, Query
 from yunishard.webservice.history.recorder import HistoryRecorder
 from yunishard.webservice.history.sqlite_store import FORMAT, SqliteHistory
 from yunishard.webservice.history.store import HistoryStore

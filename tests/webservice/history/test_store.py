@@ -29,8 +29,7 @@ from tests.webservice.history.accounts import (
     usage,
 )
 from tests.webservice.history.backends import BACKENDS, Backend, write
-from yunishard.common.history_records import Failing, Usage
-from yunishard.common.messages.query_messages import PartitionEntry
+from yunishard.common.messages.query_messages import Failing, PartitionEntry, Usage
 from yunishard.webservice.history.collector import Gap, ReadPosition
 from yunishard.webservice.history.queries import HistoryFilter, read_page
 from yunishard.webservice.history.store import SLICES_MAX, HistoryTaken, delete_expired

@@ -2,7 +2,7 @@
 
 from yunishard.cli.commands.display import Screen
 from yunishard.cli.commands.placement import draw_placement
-from yunishard.common.rest.placement import (
+from yunishard.common.rest.explain import (
     PlacementAccessView,
     PlacementCheckView,
     PlacementExplanationView,

@@ -21,8 +21,8 @@ from yunishard.cli.commands.console import STDIN, add_actions, format_problem, p
 from yunishard.cli.commands.rest import Answer, RequestFailed, Rest, add_rest, hint_if_missing
 from yunishard.cli.main import CommandFailed, CommandUnusable, parse_whole
 from yunishard.common.messages.query_messages import STEPS_MAX
+from yunishard.common.process.terminal import print_table, write
 from yunishard.common.rest.records import ChangedView, StepsView, VersionView
-from yunishard.common.tables import print_table, write
 
 if TYPE_CHECKING:  # most actions start faster without
     from yunishard.common.config.model import Configuration

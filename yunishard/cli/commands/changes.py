@@ -26,8 +26,8 @@ from yunishard.cli.commands.partition_tables import (
 )
 from yunishard.cli.commands.rest import NOT_FOUND, Answer, RequestFailed, Rest, add_rest
 from yunishard.cli.main import CommandFailed, parse_whole
+from yunishard.common.process.terminal import write
 from yunishard.common.rest.catalogue import TABLES
-from yunishard.common.tables import write
 from yunishard.common.text_formats import format_count, parse_duration
 
 if TYPE_CHECKING:

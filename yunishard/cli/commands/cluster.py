@@ -24,8 +24,8 @@ from yunishard.cli.commands.console import add_actions
 from yunishard.cli.commands.credentials import edit_list
 from yunishard.cli.main import CommandFailed, CommandUnusable
 from yunishard.common.process.folders import find_intruder, lock_folder, sync_path
+from yunishard.common.process.terminal import write
 from yunishard.common.settings import HOST as HOST_NAME
-from yunishard.common.tables import write
 from yunishard.common.transport import curve_keys
 from yunishard.common.transport.curve_keys import ALLOWED, HOST, PUBLIC_SUFFIX, AllowedKey, fingerprint, host_file
 

@@ -1,7 +1,7 @@
 """Input and output that the commands share: actions, JSON, reading a configuration file.
 
-Not here: dispatch and exit codes (`yunishard/cli/main.py`), tables (`common/tables.py`), requests to a running system
-(`rest.py`).
+Not here: dispatch and exit codes (`yunishard/cli/main.py`), tables (`common/process/terminal.py`), requests to a
+running system (`rest.py`).
 """
 
 import argparse
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from yunishard.cli.main import CommandFailed, CommandUnusable, HelpFormatter
-from yunishard.common.tables import write_text
+from yunishard.common.process.terminal import write_text
 from yunishard.common.text_formats import describe_file_error
 from yunishard.common.units import format_bytes
 

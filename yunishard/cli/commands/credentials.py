@@ -29,7 +29,7 @@ from yunishard.cli.commands.rest import TOKEN_BYTES_MAX
 from yunishard.cli.main import CommandFailed, CommandUnusable
 from yunishard.common.names import is_person, parse_rm_ids
 from yunishard.common.process.folders import lock_folder
-from yunishard.common.tables import print_table, write, write_text
+from yunishard.common.process.terminal import print_table, write, write_text
 from yunishard.common.text_formats import parse_duration
 from yunishard.common.transport import curve_keys
 from yunishard.common.transport.token_keys import TokenKeyError, read_token_keys, write_secret

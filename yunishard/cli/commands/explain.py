@@ -26,8 +26,7 @@ from yunishard.cli.commands.placement import draw_placement
 from yunishard.cli.commands.rest import NOT_FOUND, Answer, RequestFailed, Rest, add_rest
 from yunishard.cli.main import CommandFailed
 from yunishard.common.rest.catalogue import TableName
-from yunishard.common.rest.explain import ExplanationView
-from yunishard.common.rest.placement import PlacementExplanationView
+from yunishard.common.rest.explain import ExplanationView, PlacementExplanationView
 
 KINDS: Final = {"app": "application", "ask": "ask", "queue": "queue", "node": "node"}
 """The word of the command line to the kind of object."""

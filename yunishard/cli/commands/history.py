@@ -33,9 +33,9 @@ from yunishard.cli.commands.listing import (
 )
 from yunishard.cli.commands.rest import NOT_FOUND, RequestFailed, Rest, add_rest
 from yunishard.cli.main import CommandFailed
+from yunishard.common.process.terminal import write
 from yunishard.common.rest.records import PastAllocationView, PastApplicationView, PastPageView, PastQueueView
 from yunishard.common.rest.views import ApplicationView
-from yunishard.common.tables import write
 from yunishard.common.units import UNKNOWN, format_figure, format_resources, format_seconds, list_kinds
 
 SINCE_DEFAULT: Final = "24h"

@@ -17,9 +17,9 @@ from yunishard.cli.commands.listing import Frame, draw_rows
 from yunishard.cli.commands.partition_tables import make_columns
 from yunishard.cli.commands.rest import Answer, RequestFailed, Rest, add_rest
 from yunishard.cli.main import CommandFailed
+from yunishard.common.process.terminal import write, write_text
 from yunishard.common.rest.catalogue import HOSTS
 from yunishard.common.rest.records import HostsView, HostView
-from yunishard.common.tables import write, write_text
 from yunishard.common.text_formats import format_count, parse_duration
 
 POLL_S: Final = 1.0

@@ -33,8 +33,7 @@ from yunishard.cli.commands.display import (
     draw_table,
 )
 from yunishard.cli.main import PROGRAM, CommandFailed, CommandUnusable, parse_whole, suggest
-from yunishard.common.process.terminal import clean, clean_output, write_control
-from yunishard.common.tables import write_text
+from yunishard.common.process.terminal import clean, clean_output, write_control, write_text
 from yunishard.common.units import NONE, UNKNOWN, format_ago, format_bytes, format_resources, format_time, list_kinds
 
 Row = dict[str, object]

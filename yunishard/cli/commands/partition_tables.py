@@ -45,10 +45,10 @@ from yunishard.cli.commands.listing import (
 )
 from yunishard.cli.commands.rest import NOT_FOUND, NOT_READY, Answer, RequestFailed, Rest, add_rest, hint_if_missing
 from yunishard.cli.main import CommandFailed, suggest
+from yunishard.common.process.terminal import write
 from yunishard.common.rest import columns
 from yunishard.common.rest.catalogue import ROWS_MAX, TABLES, TableName
 from yunishard.common.rest.columns import Bars, Kind, View
-from yunishard.common.tables import write
 from yunishard.common.units import UNKNOWN, format_figure, format_time, list_kinds
 
 NAMES_MAX: Final = 2000

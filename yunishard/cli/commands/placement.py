@@ -8,7 +8,7 @@ from typing import Final
 from yunishard.cli.commands.display import BAD, GOOD, QUIET, STRONG, WARNING, Screen, Text, draw_facts, draw_heading
 from yunishard.cli.commands.explanation import draw_mark, wrap
 from yunishard.common.process.terminal import clean
-from yunishard.common.rest.placement import PlacementExplanationView, PlacementLimitView, PlacementRuleView, RuleOutcome
+from yunishard.common.rest.explain import PlacementExplanationView, PlacementLimitView, PlacementRuleView, RuleOutcome
 from yunishard.common.rest.views import FilterView
 from yunishard.common.units import format_resources
 

@@ -27,6 +27,7 @@ from yunishard.cli.commands.partition_tables import add_partition, choose_partit
 from yunishard.cli.commands.plan_report import draw_plan
 from yunishard.cli.commands.rest import RequestFailed, Rest, add_rest
 from yunishard.cli.main import CommandFailed, CommandUnusable, parse_whole
+from yunishard.common.process.terminal import write
 from yunishard.common.rest.plan import (
     HORIZON_MAX_S,
     HORIZON_S,
@@ -37,7 +38,6 @@ from yunishard.common.rest.plan import (
     PlanRequestView,
     PlanView,
 )
-from yunishard.common.tables import write
 from yunishard.common.text_formats import describe_file_error, parse_duration
 from yunishard.common.units import format_bytes
 

@@ -13,8 +13,8 @@ from yunishard.cli.commands.console import print_json
 from yunishard.cli.commands.rest import Rest, add_token_file
 from yunishard.cli.main import CommandUnusable
 from yunishard.common.config.extra_config import effective
+from yunishard.common.process.terminal import print_table
 from yunishard.common.settings import DEFAULT, SettingsError, add_options, given_options
-from yunishard.common.tables import print_table
 from yunishard.deploy.settings import resolve_settings
 from yunishard.deploy.up import add_file_option
 

@@ -27,7 +27,7 @@ from yunishard.common.config.validation import (
     validate,
 )
 from yunishard.common.config.warnings import find_warnings
-from yunishard.common.tables import write
+from yunishard.common.process.terminal import write
 from yunishard.common.text_formats import format_count
 
 MODES: Final = ("off", "warn", "enforce")

@@ -2,9 +2,9 @@
 
 Every second each partition is queried for its new events; every minute also for a sample of its usage. An idle
 partition is queried only in every IDLE_ROUNDS-th round, and idle ones take turns, as there may be hundreds. At most
-EVENTS_MAX (`common/history_records.py`) events come per round: a busier partition falls behind, and events that its
-worker has overwritten by then are recorded as a gap. So is the time in which a partition was not queried, or did not
-answer.
+EVENTS_MAX (`common/messages/query_messages.py`) events come per round: a busier partition falls behind, and events that
+its worker has overwritten by then are recorded as a gap. So is the time in which a partition was not queried, or did
+not answer.
 
 The usage of a queue, user or group is recorded when it changed within the last minute, and once an hour in any case:
 idle ones cost nothing, and a query of one day need not read the day before.
@@ -16,8 +16,7 @@ from typing import Final, Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from yunishard.common.history_records import Account, Usage
-from yunishard.common.messages.query_messages import PartitionEntry, Query
+from yunishard.common.messages.query_messages import Account, PartitionEntry, Query, Usage
 
 Kind = Literal["queues", "users", "groups"]
 KINDS: Final[tuple[Kind, ...]] = ("queues", "users", "groups")

@@ -16,8 +16,7 @@ from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from yunishard.common.history_records import Account
-from yunishard.common.messages.query_messages import Query
+from yunishard.common.messages.query_messages import Account, Query
 from yunishard.common.process.health import WriteTimes
 from yunishard.webservice.broker_client import BrokerClient, decode_answer
 from yunishard.webservice.history.collector import IDLE_ROUNDS, ROUND_S, Collector, RowBatch

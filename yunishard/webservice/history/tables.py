@@ -13,8 +13,8 @@ from msgspec import Struct
 from msgspec.json import Decoder
 from msgspec.structs import astuple
 
-from yunishard.common.history_records import EndedApplication, Usage
 from yunishard.common.messages.kinds import Resources
+from yunishard.common.messages.query_messages import EndedApplication, Usage
 from yunishard.webservice.history.collector import KINDS, ReadPosition
 
 TIMED: Final = ("totals", "queues", "users", "groups", "applications", "allocations", "gaps", "reasons")

@@ -12,8 +12,7 @@ from typing import Final
 
 import msgspec
 
-from yunishard.common.history_records import Began, Ended, EndedApplication, Failing, Usage
-from yunishard.common.messages.query_messages import PartitionEntry
+from yunishard.common.messages.query_messages import Began, Ended, EndedApplication, Failing, PartitionEntry, Usage
 from yunishard.common.names import DISTINCT
 from yunishard.webservice.history.collector import KINDS, Gap, ReadPosition, RowBatch, UsageByName
 from yunishard.webservice.history.tables import (

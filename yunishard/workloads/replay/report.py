@@ -19,8 +19,7 @@ from math import ceil, inf
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from yunishard.common.process.terminal import find_raw_stream
-from yunishard.common.tables import build_table
+from yunishard.common.process.terminal import build_table, find_raw_stream
 from yunishard.workloads.replay.machine import Replay
 from yunishard.workloads.replay.workload import Job, JobState
 

@@ -17,7 +17,7 @@ from statistics import fmean, median
 from typing import Final, Literal
 
 from yunishard.cli.main import CommandUnusable, parse_whole
-from yunishard.common.tables import print_table, write
+from yunishard.common.process.terminal import print_table, write
 from yunishard.common.units import format_seconds
 from yunishard.workloads.simulator.run_folder import Run, load_runs
 from yunishard.workloads.simulator.summary import (

@@ -1,11 +1,11 @@
-"""Restart delays."""
+"""Restart delays, and log lines about something that fails again and again."""
 
 import itertools
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from yunishard.common.restart_delay import FIRST_S, LONGEST_S, STEADY_S, RestartDelay
+from yunishard.common.retries import FIRST_S, LONGEST_S, REPEAT_S, STEADY_S, RepeatedFailure, RestartDelay
 
 
 def test_pauses_double_up_to_the_longest() -> None:
@@ -31,3 +31,28 @@ def test_every_pause_is_between_the_bounds_and_none_shrinks_without_a_long_life(
         assert pause == 0.0 if life >= STEADY_S else FIRST_S <= pause <= LONGEST_S
     for (before, after), life in zip(itertools.pairwise(pauses), lives[1:], strict=False):
         assert after >= before or life >= STEADY_S
+
+
+def test_a_failure_is_logged_once_for_each_reason_and_at_most_once_a_minute() -> None:
+    failure = RepeatedFailure()
+    assert not failure.is_over()
+    assert failure.is_news("full", 100.0)
+    logged = [
+        reason
+        for second in range(1, round(REPEAT_S))
+        for reason in ("full", "no right")
+        if failure.is_news(reason, 100.0 + second)
+    ]
+    assert logged == []
+    assert failure.is_news("no right", 100.0 + REPEAT_S)
+    assert not failure.is_news("no right", 100.0 + 9 * REPEAT_S)
+
+
+def test_the_end_of_a_failure_is_logged_once_and_success_in_turn_with_failures_does_not_repeat_them() -> None:
+    failure = RepeatedFailure()
+    lines = 0
+    for second in range(round(REPEAT_S)):
+        lines += failure.is_news("full", 100.0 + second)
+        lines += failure.is_over()
+    assert lines == 2
+    assert failure.is_news("full", 100.0 + REPEAT_S)

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from yunishard.common.tables import print_table
+from yunishard.common.process.terminal import print_table
 
 
 class Terminal(io.StringIO):

@@ -1,0 +1,67 @@
+"""Repeated attempts: the delay before a process that ended early starts again, and limits on the log lines about
+something that fails again.
+
+The supervisor delays processes, and the broker the workers of a partition.
+"""
+
+from typing import Final
+
+FIRST_S: Final = 0.2
+"""The first delay after a process that ended early."""
+
+LONGEST_S: Final = 30.0
+"""The longest delay: each is twice the previous one, up to this."""
+
+STEADY_S: Final = 60.0
+"""A process that ran for at least this long restarts at once, and its next delay is FIRST_S again."""
+
+
+class RestartDelay:
+    """Exponential backoff of one process.
+
+    Restarts never cease. A partition whose worker keeps dying must not stop the others, and the usual causes (a full
+    disk, a machine without free memory) often pass by themselves. One attempt in LONGEST_S seconds is cheap, and each
+    is logged. No jitter: there are few processes, on one machine.
+    """
+
+    def __init__(self) -> None:
+        self._next_s = FIRST_S
+
+    def next_delay(self, lifetime_s: float) -> float:
+        """Seconds to wait after a process ended that ran for `lifetime_s` seconds."""
+        if lifetime_s >= STEADY_S:
+            self._next_s = FIRST_S
+            return 0.0
+        delay_s = self._next_s
+        self._next_s = min(2 * delay_s, LONGEST_S)
+        return delay_s
+
+
+# Log lines ------------------------------------------------------------------------------------------------------------
+
+REPEAT_S: Final = 60.0
+"""Seconds in which further failures are not logged after a line, for whatever reason and if there was success between
+them: several clients may have different reasons in turn. The first failure is logged at once.
+"""
+
+
+class RepeatedFailure:
+    """Whether failures are logged; with the time as an argument, so that machines can use it."""
+
+    def __init__(self) -> None:
+        self._reason = ""
+        """The reason that was logged last; empty after a success."""
+        self._due = 0.0
+        """When the next line may be logged."""
+
+    def is_news(self, reason: str, now: float) -> bool:
+        """Whether to log this failure."""
+        if reason == self._reason or now < self._due:
+            return False
+        self._reason, self._due = reason, now + REPEAT_S
+        return True
+
+    def is_over(self) -> bool:
+        """Note a success; whether to log it, because the failure was logged."""
+        reason, self._reason = self._reason, ""
+        return bool(reason)
