@@ -16,8 +16,7 @@ from yunishard.partition_worker.engine.gang_scheduling import gang_objection, pl
 from yunishard.partition_worker.engine.placement import PlacementRejected, PlacementWork, Submission
 from yunishard.partition_worker.engine.placement_trace import PlacementTrace
 from yunishard.partition_worker.engine.preemption.quota_enforcement import quota_preemption_time
-from yunishard.partition_worker.engine.queues.fair_share import refresh_fair_maximum
-from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.queues.queue import Queue, refresh_fair_maximum
 from yunishard.partition_worker.engine.queues.tree import CreationPlan, QueueError, apply_namespace_quota
 from yunishard.partition_worker.engine.state import PartitionState, find_text_objection
 from yunishard.partition_worker.engine.user_resolution import (

@@ -347,7 +347,8 @@ def _count(state: PartitionState, application: Application, allocation: Allocati
         state.changes.applications[application.rank] = application
     application.add_allocation(allocation)
     _increase_usage(state, application, allocation.shape.amounts)
-    reservations.note_growth(state, application)
+    if state.reservation_index.by_rank:
+        reservations.note_growth(state, application)
     state.readiness.touch_application(application)
 
 

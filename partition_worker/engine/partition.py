@@ -87,7 +87,8 @@ class Partition(PartitionState):
     @property
     def next_change(self) -> float:
         """When the next timer is due, except the auditor's."""
-        reservation, verdicts = reservations.first_to_end(self), self.nodes.predicates.verdicts
+        reservation = reservations.first_to_end(self) if self.reservation_index.by_rank else None
+        verdicts = self.nodes.predicates.verdicts
         has_questions = verdicts.numbers or verdicts.has_requests
         return min(
             self.timers.deadline,

@@ -20,18 +20,11 @@ from yunishard.partition_worker.engine import reservations
 from yunishard.partition_worker.engine.allocation import Allocation, AskGroup, AskShape, GroupKey, Standing, place_of
 from yunishard.partition_worker.engine.application import Application
 from yunishard.partition_worker.engine.predicates.results import WorkSpent
-from yunishard.partition_worker.engine.queues.fair_share import path_key
-from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.queues.queue import Queue, path_key
 from yunishard.partition_worker.engine.ready_queues import place_key
 from yunishard.partition_worker.engine.sorted_items import Key
 from yunishard.partition_worker.engine.state import PASSED_OVER_DELAY_S, PartitionState, Reserve
 from yunishard.partition_worker.engine.unschedulable_asks import WaitBucket
-
-
-def is_check_due(state: PartitionState) -> bool:
-    """Whether the next ask that is placed is compared with those that it passes over."""
-    is_time = state.now >= state.readiness.passed_over_check_at
-    return is_time and not state.reservation_index.shares and state.tuning.reservation_delay_s < inf
 
 
 def find_reservation(state: PartitionState, application: Application, ask: Allocation) -> Reserve | None:

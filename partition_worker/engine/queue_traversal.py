@@ -187,7 +187,7 @@ def apply_decision(state: PartitionState, decision: Decision) -> None:
     """Apply a decision to the state."""
     if isinstance(decision, (Allocate, Reserve)):
         application, ask = decision.application, decision.ask
-        if not ask.reserved and passed_over.is_check_due(state):  # the decision was checked
+        if not ask.reserved and state.is_passed_over_check_due:  # the decision was checked
             state.readiness.passed_over_check_at = state.now + CHECK_PASSED_OVER_EVERY_S
         if ask.shape.required_node:
             reservations.cancel_on_node(state, decision.node, keep_required=True)
@@ -217,7 +217,7 @@ AskDecision = Allocate | Reserve | Preempt
 def traverse_queues(state: PartitionState) -> AskDecision | None:
     """Return the next decision, or None if no ask can be placed. Changes nothing but what is parked."""
     decision = _decide_in_queue(state, state.tree.root)
-    if isinstance(decision, Allocate) and passed_over.is_check_due(state):
+    if isinstance(decision, Allocate) and state.is_passed_over_check_due:
         return passed_over.find_reservation(state, decision.application, decision.ask) or decision
     return decision
 

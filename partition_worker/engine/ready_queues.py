@@ -29,13 +29,13 @@ from yunishard.partition_worker.engine.application import Application, AppState,
 from yunishard.partition_worker.engine.nodes.node_index import Node
 from yunishard.partition_worker.engine.nodes.nodes import Nodes
 from yunishard.partition_worker.engine.predicates.results import WorkSpent
-from yunishard.partition_worker.engine.queues.fair_share import (
+from yunishard.partition_worker.engine.queues.queue import (
+    Queue,
     descending_shares,
     path_key,
     queue_key,
     refresh_fair_maximum,
 )
-from yunishard.partition_worker.engine.queues.queue import Queue
 from yunishard.partition_worker.engine.queues.tree import Tree
 from yunishard.partition_worker.engine.sorted_items import NO_SHARES, Key, Order, SortKey
 from yunishard.partition_worker.engine.unschedulable_asks import (
@@ -346,7 +346,7 @@ class Readiness:
 
     def next_application(self, leaf: Queue) -> Application | None:
         """Return the most deserving application of a leaf of which an ask may be placed."""
-        parked = self.unschedulable.get(leaf.rank)
+        parked = self.unschedulable.get(leaf.rank) if self.unschedulable else None
         # Also if others are ready: a parked one may deserve it more, and takes its place among them.
         if parked is not None and parked.checked_round != self.retry_round and not parked.is_trying:
             self._bring_back(parked)
@@ -402,9 +402,10 @@ class Readiness:
             leaf.ready_applications.drop(application)
 
     def _unpark(self, application: Application) -> None:
-        parked = self.unschedulable.get(application.queue.rank)
-        if parked is not None:
-            parked.unpark(application)
+        if self.unschedulable:
+            parked = self.unschedulable.get(application.queue.rank)
+            if parked is not None:
+                parked.unpark(application)
 
     def _bring_back(self, parked: UnschedulableAsks) -> None:
         """Make the most deserving parked application ready of which an ask may be placed."""

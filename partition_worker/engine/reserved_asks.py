@@ -20,7 +20,7 @@ from yunishard.partition_worker.engine.attempt_log import WaitCause
 from yunishard.partition_worker.engine.nodes.node_index import Reservation
 from yunishard.partition_worker.engine.predicates.results import WorkSpent
 from yunishard.partition_worker.engine.preemption import victim_choice
-from yunishard.partition_worker.engine.queues.fair_share import path_key
+from yunishard.partition_worker.engine.queues.queue import path_key
 from yunishard.partition_worker.engine.reservation_index import ReservationKey
 from yunishard.partition_worker.engine.sorted_items import Key, Order
 from yunishard.partition_worker.engine.state import Allocate, PartitionState, Preempt

@@ -30,8 +30,7 @@ from yunishard.partition_worker.engine.outstanding_asks import REPORT_EVERY_S
 from yunishard.partition_worker.engine.partition import Partition
 from yunishard.partition_worker.engine.predicates.evaluation import PARTITION_SCOPE, SCOPE
 from yunishard.partition_worker.engine.predicates.predicate import Predicate
-from yunishard.partition_worker.engine.queues.fair_share import refresh_fair_maximum
-from yunishard.partition_worker.engine.queues.queue import Queue, parse_policies
+from yunishard.partition_worker.engine.queues.queue import Queue, parse_policies, refresh_fair_maximum
 from yunishard.partition_worker.engine.state import Changes, Report, Tuning
 from yunishard.partition_worker.engine.user_resolution import User, Users
 

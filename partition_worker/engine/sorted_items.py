@@ -91,6 +91,9 @@ class SortedItems(Generic[_I]):
     def put(self, item: _I, key: SortKey) -> None:
         """Insert an item, or move it to the place of this key."""
         if item.is_sorted:
+            if self._count == 1:
+                _set_key(item, key)
+                return
             if item.is_at(key):
                 return
             at, index = self._find(item)

@@ -12,6 +12,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
+from math import inf
 from typing import Final, NamedTuple
 
 from yunishard.common.config.model import PartitionConfig
@@ -471,6 +472,12 @@ class PartitionState:
             stamp_ns = self.now_ns
         self.latest_stamp_ns = stamp_ns
         return stamp_ns
+
+    @property
+    def is_passed_over_check_due(self) -> bool:
+        """Whether the next ask that is placed is compared with those that it passes over (`passed_over.py`)."""
+        is_time = self.now >= self.readiness.passed_over_check_at
+        return is_time and not self.reservation_index.shares and self.tuning.reservation_delay_s < inf
 
     @property
     def leaving_deadline(self) -> float:

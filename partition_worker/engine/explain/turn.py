@@ -17,8 +17,7 @@ from yunishard.common.units import format_resources
 from yunishard.partition_worker.engine.allocation import AskGroup, Standing
 from yunishard.partition_worker.engine.application import Application
 from yunishard.partition_worker.engine.explain.checks import find_reason
-from yunishard.partition_worker.engine.queues.fair_share import queue_key, share
-from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.queues.queue import Queue, queue_key, share
 from yunishard.partition_worker.engine.ready_queues import application_key
 from yunishard.partition_worker.engine.sorted_items import Key
 from yunishard.partition_worker.engine.state import PartitionState

@@ -1,7 +1,7 @@
 """All nodes of a partition, and the choice of a node for an ask.
 
 The indexes hold only open nodes without reservations: the RM lets them take allocations, and no operator cordoned them.
-Open nodes with reservations are in an index of their own, for asks of higher priority (`reserved_nodes.py`).
+Open nodes with reservations are in an index of their own, for asks of higher priority (`node_index.py`).
 There is one node index for each sort policy in use. A node moves in all of them when our own allocations on it, its
 capacity or whether it is open change, so a node order of a queue or an application costs no scan.
 
@@ -33,10 +33,10 @@ from yunishard.partition_worker.engine.nodes.node_index import (
     Node,
     NodeIndex,
     PackIndex,
+    ReservedNodes,
     SortKey,
     sort_key_of,
 )
-from yunishard.partition_worker.engine.nodes.reserved_nodes import ReservedNodes
 from yunishard.partition_worker.engine.predicates.evaluation import Predicates
 from yunishard.partition_worker.engine.queues.queue import NODE_SORT, Queue
 

@@ -23,8 +23,13 @@ from yunishard.common.names import ILLEGAL_QUEUE, QUEUE, RECOVERY_QUEUE, ROOT
 from yunishard.common.resources import Limit, is_positive
 from yunishard.partition_worker.engine.amounts import find_types_objection
 from yunishard.partition_worker.engine.durable_records import OperatorMark, Template
-from yunishard.partition_worker.engine.queues.fair_share import refresh_fair_maximum
-from yunishard.partition_worker.engine.queues.queue import Policies, Queue, inherit_properties, parse_policies
+from yunishard.partition_worker.engine.queues.queue import (
+    Policies,
+    Queue,
+    inherit_properties,
+    parse_policies,
+    refresh_fair_maximum,
+)
 from yunishard.partition_worker.engine.user_resolution import User, tag_value
 
 ACLS_MAX: Final = 4096

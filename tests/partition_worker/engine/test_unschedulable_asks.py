@@ -10,8 +10,7 @@ from yunishard.partition_worker.engine.application import Application
 from yunishard.partition_worker.engine.nodes.node_index import Node
 from yunishard.partition_worker.engine.nodes.nodes import Nodes
 from yunishard.partition_worker.engine.queue_traversal import Attempt
-from yunishard.partition_worker.engine.queues.fair_share import queue_key
-from yunishard.partition_worker.engine.queues.queue import Queue
+from yunishard.partition_worker.engine.queues.queue import Queue, queue_key
 from yunishard.partition_worker.engine.ready_queues import Readiness
 from yunishard.partition_worker.engine.unschedulable_asks import ParkedQueues
 from yunishard.partition_worker.engine.user_limits import QueueUsage

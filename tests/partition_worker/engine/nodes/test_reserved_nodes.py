@@ -5,9 +5,14 @@ import pytest
 from tests.builders import config
 from yunishard.partition_worker.engine.allocation import Allocation, make_shape
 from yunishard.partition_worker.engine.amounts import Amounts, amounts_of
-from yunishard.partition_worker.engine.nodes import reserved_nodes
-from yunishard.partition_worker.engine.nodes.node_index import Node, Reservation, sort_key_of
-from yunishard.partition_worker.engine.nodes.reserved_nodes import OUTRANKED_MAX, ReservedNodes
+from yunishard.partition_worker.engine.nodes import node_index
+from yunishard.partition_worker.engine.nodes.node_index import (
+    OUTRANKED_MAX,
+    Node,
+    Reservation,
+    ReservedNodes,
+    sort_key_of,
+)
 from yunishard.partition_worker.engine.queues.queue import Queue
 from yunishard.partition_worker.engine.queues.tree import Tree
 
@@ -96,7 +101,7 @@ def test_which_asks_are_outranked_is_computed_once(monkeypatch: pytest.MonkeyPat
         compared.append(priority)
         return priority > other_priority
 
-    monkeypatch.setattr(reserved_nodes, "outranks", outranks)
+    monkeypatch.setattr(node_index, "outranks", outranks)
     at = leaf()
     reserved = filled(*(node(number, at, 7) for number in range(100)))
     for _ in range(50):

@@ -9,7 +9,7 @@ from tests.properties.plain_scheduler import compared, shares
 from tests.trial import Trial
 from yunishard.common.messages.kinds import Resources
 from yunishard.partition_worker.engine.amounts import limit_list, sum_of
-from yunishard.partition_worker.engine.queues.fair_share import (
+from yunishard.partition_worker.engine.queues.queue import (
     descending_shares,
     queue_key,
     refresh_fair_maximum,
