@@ -12,13 +12,13 @@ from yunishard.common.messages.wire import NEVER
 from yunishard.common.names import NODE_PARTITION
 from yunishard.common.resources import CORES
 from yunishard.common.rest.plan import RUN_TIME_TAG
+from yunishard.common.rm_player import Batch
 from yunishard.common.simulated_nodes import name_simulated_nodes
 from yunishard.common.text_formats import parse_duration
 from yunishard.partition_worker.engine.partition import Partition
 from yunishard.partition_worker.rm_channel import build_messages
 from yunishard.workloads.fake_rm.machine import OPEN_IN_QUEUE_MAX, FakeNodes, FakeRM
 from yunishard.workloads.fake_rm.workload import Workload, build_configuration, find_rate
-from yunishard.workloads.replay.machine import Batch
 from yunishard.workloads.replay.user_queues import UserQueues
 
 NODE = {CORES: 16_000, "memory": 64 << 30}

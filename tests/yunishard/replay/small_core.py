@@ -22,8 +22,8 @@ from yunishard.common.messages.rm_messages import (
     RejectedNode,
 )
 from yunishard.common.names import NODE_PARTITION, normalise_partition_name
+from yunishard.common.rm_player import Batch
 from yunishard.sdk.items import Result
-from yunishard.workloads.replay.machine import Batch
 
 
 @dataclass
@@ -56,6 +56,10 @@ class SmallCore:
     def take(self, batch: Batch) -> list[Result]:
         """Act on a batch; what the core has to tell, in order."""
         results = [*self._nodes(batch), *self._applications(batch), *self._allocations(batch)]
+        for gone in batch.removals:
+            part = self.partition(gone.partition_name)
+            part.applications.discard(gone.application_id)
+            self.cut_off += _drop(part.waiting, gone.application_id) + _drop(part.running, gone.application_id)
         for name, part in self.partitions.items():
             if placed := _place(part):
                 results.append(Result(name, AllocationResponse(new=placed)))
@@ -90,10 +94,6 @@ class SmallCore:
             self.partition(name).applications.add(new.application_id)
             accepted = AcceptedApplication(application_id=new.application_id)
             results.append(Result(name, ApplicationResponse(accepted=[accepted])))
-        for gone in batch.removals:
-            part = self.partition(gone.partition_name)
-            part.applications.discard(gone.application_id)
-            self.cut_off += _drop(part.waiting, gone.application_id) + _drop(part.running, gone.application_id)
         return results
 
     def _allocations(self, batch: Batch) -> list[Result]:

@@ -26,7 +26,8 @@ from yunishard.common.messages.rm_messages import (
     UpdatedApplication,
 )
 from yunishard.common.messages.wire import NEVER
-from yunishard.workloads.replay.machine import ASKS_IN_A_BATCH_MAX, PROBLEMS_KEPT_MAX, Batch, Replay
+from yunishard.common.rm_player import Batch
+from yunishard.workloads.replay.machine import ASKS_IN_A_BATCH_MAX, PROBLEMS_KEPT_MAX, Replay
 from yunishard.workloads.replay.workload import plan
 
 SITE = "replay_site-1"
@@ -85,21 +86,19 @@ def test_a_job_lives_from_submission_to_removal() -> None:
     assert (job.state, sorted(site.running)) == ("running", ["job-2.2"])
     assert job.wait_s == 59.0
     turn(replay, core, 199.0)
-    assert (job.state, site.running, sorted(site.applications)) == ("done", {}, ["job-2"])
-    turn(replay, core, 199.0)
+    assert (job.state, core.cut_off) == ("done", 0)
     assert core.empty
 
 
 def test_the_core_is_asked_last_whether_it_has_handled_everything() -> None:
     replay, core = replay_of(swf_line(1, run=10)), SmallCore()
-    for now in (0.0, 0.0, 10.0):
+    for now in (0.0, 0.0):
         turn(replay, core, now)
-    assert not core.empty
-    removal = replay.due(10.0)
-    assert removal.removals
-    assert not removal.nodes
-    assert core.take(removal) == []
+    last = replay.due(10.0)
+    assert (len(last.releases), len(last.removals), last.nodes) == (1, 1, [])
+    core.take(last)
     assert core.empty
+    assert core.cut_off == 0
     question = replay.due(10.0)
     assert (replay.phase, len(question.nodes)) == ("settling", 1)
     assert not replay.is_complete
@@ -162,10 +161,9 @@ def test_a_refused_ask_fails_its_job_when_its_other_tasks_are_gone() -> None:
     replay.receive(SITE, AllocationResponse(rejected_allocations=[rejected]), 1.0)
     replay.receive(SITE, AllocationResponse(new=[Allocation(allocation_key="job-1.1", node_id="node-1")]), 1.0)
     assert replay.jobs["job-1"].state == "running"
-    released = replay.due(61.0).releases
-    assert [item.allocation_key for item in released] == ["job-1.1"]
-    replay.receive(SITE, AllocationResponse(released=released), 61.0)
-    assert [item.application_id for item in replay.due(61.0).removals] == ["job-1"]
+    last = replay.due(61.0)
+    assert [item.allocation_key for item in last.releases] == ["job-1.1"]
+    assert [item.application_id for item in last.removals] == ["job-1"]
     assert replay.jobs["job-1"].problem == "ask job-1.2 refused: too big"
     assert replay.jobs["job-1"].state == "failed"
 
@@ -176,6 +174,7 @@ def test_an_allocation_that_is_taken_away_fails_its_job() -> None:
     turn(replay, core, 0.0)
     gone = AllocationRelease(allocation_key="job-1.1", termination_type=STOPPED_BY_RM, message="its node is gone")
     replay.receive(SITE, AllocationResponse(released=[gone]), 5.0)
+    assert [item.application_id for item in replay.due(5.0).removals] == ["job-1"]
     assert list(replay.find_missing()) == [
         "job-1 (site-1, root.g1.u1) failed: allocation job-1.1 ended by the core: its node is gone"
     ]
@@ -243,6 +242,8 @@ def test_a_gang_asks_for_placeholders_and_then_for_its_tasks() -> None:
 def test_a_gang_that_did_not_get_all_placeholders_runs_without() -> None:
     replay = gang_of_two()
     replay.due(0.0)
+    placed = Allocation(allocation_key="job-1.1.placeholder", application_id="job-1", node_id="node-1")
+    replay.receive(SITE, AllocationResponse(new=[placed]), 0.0)
     late = AllocationRelease(allocation_key="job-1.1.placeholder", application_id="job-1", termination_type=TIMEOUT)
     replay.receive(SITE, AllocationResponse(released=[late]), 900.0)
     resuming = UpdatedApplication(application_id="job-1", state="Resuming")
@@ -257,7 +258,8 @@ def test_a_refused_gang_fails_by_name() -> None:
     replay.due(0.0)
     refused = RejectedApplication(application_id="job-1", reason="larger than its queue")
     replay.receive(SITE, ApplicationResponse(rejected=[refused]), 0.0)
-    assert list(replay.find_missing()) == ["job-1 (site-1, root.g1.u1) failed: refused: larger than its queue"]
+    assert replay.due(0.0).removals == []
+    assert next(replay.find_missing()) == "job-1 (site-1, root.g1.u1) failed: refused: larger than its queue"
     assert replay.jobs["job-1"].is_refused
 
 

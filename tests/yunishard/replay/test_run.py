@@ -33,8 +33,8 @@ from yunishard.common.messages.rm_messages import (
     SyncDone,
     SyncEnd,
 )
+from yunishard.common.rm_player import Batch
 from yunishard.workloads.replay import run
-from yunishard.workloads.replay.machine import Batch
 from yunishard.workloads.replay.report import WAITS
 from yunishard.workloads.replay.run import ReplayDriver, local_system, run_replay
 from yunishard.workloads.replay.workload import plan

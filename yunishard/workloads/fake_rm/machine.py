@@ -19,10 +19,10 @@ from yunishard.common.messages.kinds import Message, Resources
 from yunishard.common.messages.wire import NEVER
 from yunishard.common.names import NODE_PARTITION, normalise_partition_name
 from yunishard.common.rest.plan import RUN_TIME_TAG
+from yunishard.common.rm_player import Batch
 from yunishard.common.simulated_nodes import build_simulated_nodes
 from yunishard.sdk.items import ApplicationState, application, ask, release, removal
 from yunishard.workloads.fake_rm.workload import Submission, Workload
-from yunishard.workloads.replay.machine import Batch
 
 OPEN_IN_QUEUE_MAX: Final = 50
 """Applications of one queue that have not ended; more if the load needs more. Another one is not submitted, so that a

@@ -22,10 +22,11 @@ from typing import Final
 from yunishard.cli.main import COMMANDS, NOT_DONE, CommandFailed, CommandUnusable, add_core_options, parse_whole
 from yunishard.common.messages.wire import NEVER
 from yunishard.common.names import RM_ID
+from yunishard.common.rm_player import Batch
 from yunishard.sdk.client import ResourceManager, connect, split_addresses
 from yunishard.sdk.exceptions import KeyFileError, RegistrationRefused, ResyncFailed, SessionLost
 from yunishard.workloads.replay import result_folder, workload
-from yunishard.workloads.replay.machine import Batch, Replay
+from yunishard.workloads.replay.machine import Replay
 from yunishard.workloads.replay.report import WAITS, Progress, format_json, format_text, open_view, summarize
 from yunishard.workloads.replay.user_queues import read_user_queues
 
@@ -230,10 +231,12 @@ async def send_batch(rm: ResourceManager, batch: Batch) -> list[str]:
         await one.__aenter__()
     if batch.nodes:
         await rm.update_nodes(batch.nodes)
-    if batch.applications or batch.removals:
-        await rm.update_applications(new=batch.applications, remove=batch.removals)
+    if batch.applications:
+        await rm.update_applications(new=batch.applications)
     if batch.asks or batch.releases:
         await rm.update_allocations(allocations=batch.asks, releases=batch.releases)
+    if batch.removals:
+        await rm.update_applications(remove=batch.removals)
     problems = []
     for one in reports:
         try:

@@ -82,8 +82,6 @@ class Job:
     leaf: str = ""
     """The queue that the application requests, with queues of the user's own."""
     state: JobState = "planned"
-    left: int = 0
-    """Submitted tasks that have not ended."""
     wait_s: float = 0.0
     """From the logged submit time to the last allocation of a task."""
     start_s: float | None = None
