@@ -186,7 +186,7 @@ class Partition(PartitionState):
         if self.readiness.next_search <= now:
             self.readiness.wake_searches(now)
             self.idle = False
-        if reservations.expire(self):
+        if self.reservation_index.by_rank and reservations.expire(self):
             self.idle = False
         if ledger.end_wait_for_victims(self):
             reservations.end_lost(self)
