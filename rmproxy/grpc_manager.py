@@ -46,7 +46,7 @@ from yunishard.rmproxy.grpc_streams import (
     enter,
     make_refusal_status,
 )
-from yunishard.rmproxy.rm_sessions import GRPC
+from yunishard.rmproxy.proxy import GRPC
 
 RESPONSES_QUEUED_MAX: Final = 1024
 RESPONSES_QUEUED_BYTES_MAX: Final = 16 << 20

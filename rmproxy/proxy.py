@@ -9,10 +9,13 @@ partition in its header, once.
        +-----------------------------------Registered---------------------------------------+
 
 A restarted broker (another `Heartbeat.incarnation`) does not have the messages in flight, nor has a broker at the other
-end of a new connection (`LINK_LOST`), so the proxy tells every RM to resume. Not here: registration (the broker), flow
-control (`rm_sessions.py`), rate limits (`rate_limit.py`), sockets, gRPC.
+end of a new connection (`LINK_LOST`), so the proxy tells every RM to resume. Not here: registration (the broker), rate
+limits (`rate_limit.py`), sockets, gRPC.
 """
 
+from collections import Counter, deque
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -20,15 +23,195 @@ from msgspec.structs import replace
 
 from yunishard.common.messages import rm_messages, wire
 from yunishard.common.messages.control_messages import Hello, ManagerAway, NodesAstray
-from yunishard.common.messages.kinds import Command, Header, News
+from yunishard.common.messages.kinds import Command, Header, Message, News
 from yunishard.common.messages.query_messages import Answer
-from yunishard.common.messages.session import WINDOW_BYTES, WINDOW_MESSAGES, split_by_partition
+from yunishard.common.messages.rm_messages import QUESTIONS, ConfigurationUpdated, Registered
+from yunishard.common.messages.session import WINDOW, WINDOW_BYTES, WINDOW_MESSAGES, split_by_partition
 from yunishard.common.messages.wire import NEVER, Incoming, Outgoing, WireError, decode_body, encode_body, make_outgoing
 from yunishard.common.names import BROKER, RMPROXY, normalise_partition_name
 from yunishard.rmproxy import rate_limit
-from yunishard.rmproxy.metrics import ProxyMetrics
 from yunishard.rmproxy.rate_limit import RateLimiter
-from yunishard.rmproxy.rm_sessions import GRPC, RmSession, make_ref, open_session
+
+# Sessions and flow control --------------------------------------------------------------------------------------------
+#
+# Flow control bounds what an RM may have in flight to each of its partitions. It needs only headers and sizes. A
+# numbered command is in flight until an acknowledgement of it passes on its way back; an update without a number, until
+# its partition confirms it by its `ref`. Beyond the window the proxy refuses. An `Ack` passes if it acknowledges
+# something new that passed; an answer, if there was a question. So the windows of both directions bound everything that
+# passes. The partition detects gaps and repetitions. A resumption resets the window, because commands in flight are
+# then retransmitted; the rate of resumptions is limited (`rate_limit.py`).
+
+GRPC: Final = "grpc:"
+"""Prefix of gRPC peers. They are in this process, and the gRPC port itself reports when an RM is away."""
+
+UNNUMBERED_BYTES: Final = 1 << 20
+"""Updates without a number in flight to a partition, with `HEADER_BYTES` for each; a larger one may pass alone."""
+
+HEADER_BYTES: Final = 512
+"""Cost of a message besides its body."""
+
+LEAVING_MAX: Final = 256
+"""Removed partitions of an RM whose last messages may still pass. Beyond it the oldest is dropped, and ends without an
+acknowledgement of its RM."""
+
+_MARK: Final = "unnumbered "
+_DIGITS_MAX: Final = 9
+
+
+class PartitionWindow:
+    """The messages in flight between one session and one partition."""
+
+    __slots__ = ("_acknowledged", "_highest_seq", "_in_flight", "_questions", "_size", "_unnumbered", "born", "life")
+
+    def __init__(self, *, life: int = 0, born: int = 0) -> None:
+        self.life = life
+        """The partition's generation, to which sequence numbers belong."""
+        self.born = born
+        """The generation in which the RM got this partition; commands of an earlier one were meant for none."""
+        self._highest_seq = self._acknowledged = self._questions = 0
+        """Of messages from the partition: the last number, the last acknowledged one, questions without an answer."""
+        self.resume()
+
+    def resume(self) -> None:
+        """Reset the window: both sides retransmit what is in flight."""
+        self._in_flight: deque[tuple[int, int]] = deque()
+        """Number and size."""
+        self._size = self._unnumbered = self._acknowledged = 0
+
+    @property
+    def in_flight(self) -> int:
+        """Numbered commands to the partition that are not acknowledged."""
+        return len(self._in_flight)
+
+    # From the RM ----------------------------------------------------------------------------------------------------
+
+    def admit_command(self, header: Header, size: int) -> bool:
+        """Return whether a command may pass now; if so, it counts as in flight."""
+        if header.seq:
+            if WINDOW.is_reached(len(self._in_flight), self._size):
+                return False
+            self._in_flight.append((header.seq, size))
+            self._size += size
+            return True
+        cost = size + HEADER_BYTES
+        if self._unnumbered and self._unnumbered + cost > UNNUMBERED_BYTES:
+            return False
+        self._unnumbered += cost
+        return True
+
+    def admit_ack(self, ack: int) -> bool:
+        """Return whether an `Ack` acknowledges something new."""
+        if not self._acknowledged < ack <= self._highest_seq:
+            return False
+        self._acknowledged = ack
+        return True
+
+    def admit_answer(self) -> bool:
+        """Return whether the partition waits for an answer; if so, it is counted."""
+        if not self._questions:
+            return False
+        self._questions -= 1
+        return True
+
+    # From the partition ---------------------------------------------------------------------------------------------
+
+    def count_message(self, header: Header) -> None:
+        """Update the window from a message of the partition."""
+        if header.life != self.life:
+            return
+        if header.seq > self._highest_seq:
+            self._highest_seq = header.seq
+        in_flight, ack = self._in_flight, header.ack
+        while in_flight and in_flight[0][0] <= ack:
+            self._size -= in_flight.popleft()[1]
+        if header.kind in QUESTIONS:
+            self._questions += 1
+        elif header.ref and header.ref.startswith(_MARK):
+            size = header.ref.removeprefix(_MARK)
+            if size.isdecimal() and len(size) <= _DIGITS_MAX:
+                self._unnumbered = max(0, self._unnumbered - int(size))
+
+
+@dataclass(slots=True)
+class RmSession:
+    """One RM's session: which peer it belongs to, its partitions, and when its last message came."""
+
+    rm: str
+    peer: str
+    session: str
+    last_message_at: float
+    """Unix seconds."""
+    windows: dict[str, PartitionWindow]
+    """All and only its partitions, by normalised name."""
+    messages_in: int = 0
+    messages_out: int = 0
+    """Messages of the RM and to it, for the metrics; later sessions of the RM continue the numbers."""
+    leaving: dict[str, PartitionWindow] = field(default_factory=dict)
+    """Partitions that were removed from the configuration and may still send last messages."""
+    is_away: bool = False
+    """Whether the RM was reported to the broker as silent; until the session is resumed."""
+    resume_requested: bool = False
+    """Whether the RM was requested to resume since it is away."""
+    heartbeat_answered_at: float = 0.0
+
+    def make_header(self, kind: str, ref: str = "") -> Header:
+        """Make the header of a message about the whole session."""
+        return Header(kind=kind, rm=self.rm, session=self.session, ref=ref)
+
+    def build_message(self, message: Message) -> Outgoing:
+        """Build a message to the RM about the whole session."""
+        return make_outgoing(self.peer, message, self.make_header(type(message).__name__))
+
+    def window_of(self, partition: str) -> PartitionWindow:
+        """Return the window of a partition that sent a message; a partition that the RM no longer has gets one, too."""
+        window = self.windows.get(partition) or self.leaving.get(partition)
+        if window is None:
+            window = self.leaving[partition] = PartitionWindow()
+            if len(self.leaving) > LEAVING_MAX:
+                del self.leaving[next(iter(self.leaving))]
+        return window
+
+    def restart_partition(self, header: Header) -> None:
+        """Start a new window for the generation in the header; nothing sent to an earlier one counts."""
+        before = self.windows.get(header.partition)
+        if before is not None and header.life > before.life:
+            self.windows[header.partition] = PartitionWindow(life=header.life, born=before.born)
+
+    def change_partitions(self, updated: ConfigurationUpdated) -> None:
+        """Apply a new set of partitions: those that stay keep their windows, removed ones may send last messages."""
+        before = self.windows
+        self.windows = {name: _window(before.get(name), updated.lives.get(name, 0)) for name in updated.partitions}
+        for name, window in before.items():
+            if name not in self.windows:
+                self.leaving[name] = window
+        for name in [*(name for name in self.leaving if name in self.windows), *list(self.leaving)[:-LEAVING_MAX]]:
+            self.leaving.pop(name, None)
+
+
+def open_session(peer: str, header: Header, registered: Registered, before: RmSession | None, now: float) -> RmSession:
+    """Open or resume the session in the header, with empty windows: commands in flight are retransmitted."""
+    known = before.windows if before is not None and before.session == header.session else {}
+    windows = {name: _window(known.get(name), registered.lives.get(name, 0)) for name in registered.partitions}
+    for window in windows.values():
+        window.resume()
+    session = RmSession(rm=header.rm, peer=peer, session=header.session, last_message_at=now, windows=windows)
+    if before is not None:
+        session.messages_in, session.messages_out = before.messages_in, before.messages_out
+    return session
+
+
+def make_ref(header: Header, size: int) -> str:
+    """Return the `ref` under which a command travels on. Its partition repeats it to confirm one without a number."""
+    return "" if header.seq else f"{_MARK}{size + HEADER_BYTES}"
+
+
+def _window(before: PartitionWindow | None, life: int) -> PartitionWindow:
+    if before is None:
+        return PartitionWindow(life=life, born=life)
+    return before if before.life == life else PartitionWindow(life=life, born=before.born)
+
+
+# The machine ----------------------------------------------------------------------------------------------------------
 
 CALLS_MAX: Final = 4096
 """Calls that may wait for the broker. Beyond it the oldest is dropped: its caller gets no answer and may ask again."""
@@ -45,6 +228,9 @@ SILENCE_S: Final = 3.0
 RETRY_AFTER_MS: Final = 1000
 """How long RMs should wait before they reconnect, when the proxy stops in order."""
 
+REFUSAL_CODES: Final = ("flood", "forbidden", "malformed", "no-partition", "unknown-kind", "unknown-session", "window")
+"""Codes of the proxy's own refusals, which the metrics have from the start; other codes once they occur."""
+
 _CALLS: Final = frozenset({"RegisterResourceManager", "Resume", "UpdateConfiguration", "Leave"})
 _SESSION_KINDS: Final = frozenset({*rm_messages.NUMBERED, *rm_messages.UNNUMBERED, "Heartbeat"})
 """Messages of a session's peer besides calls."""
@@ -55,18 +241,16 @@ _GRPC_ONLY: Final = frozenset({"ManagerAway", "Query"})
 class Proxy:
     """The machine: each message and each tick returns the messages to send."""
 
-    def __init__(
-        self, instance: str = "", *, heartbeat_s: float = NEVER, silence_s: float = SILENCE_S, label: str = RMPROXY
-    ) -> None:
-        """`instance` differs in each process, so that answers to calls of an earlier process match none of this one;
-        `label` is the label `process` of the metrics.
+    def __init__(self, instance: str = "", *, heartbeat_s: float = NEVER, silence_s: float = SILENCE_S) -> None:
+        """`instance` differs in each process, so that answers to calls of an earlier process match none of this one.
 
         The proxy sends heartbeats every `heartbeat_s`; if that is NEVER, no RM counts as silent.
         """
         self.rate_limiter = RateLimiter()
         self.sessions: dict[str, RmSession] = {}
         """Registered RMs by id."""
-        self.metrics = ProxyMetrics(self.sessions, label)
+        self.refused = Counter(dict.fromkeys(REFUSAL_CODES, 0))
+        """Refusals to RMs by code since the start."""
         self._instance = instance
         self._heartbeat_s = heartbeat_s
         self._silence_s = silence_s
@@ -127,7 +311,8 @@ class Proxy:
             if session is not None:
                 session.messages_out += 1
             if one.header.kind == "Refused":
-                self.metrics.count_refusal(one.body)
+                with suppress(WireError):  # the body is a worker's, which the proxy passes on unread
+                    self.refused[decode_body(rm_messages.Refused, one.body).code] += 1
         return sends
 
     # From RMs -------------------------------------------------------------------------------------------------------

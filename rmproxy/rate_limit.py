@@ -6,7 +6,7 @@
 
 Valid messages pass in any state. Calls, which cost the broker work, have a token bucket. Only PEERS_MAX peers are kept;
 the peer that was seen longest ago is removed first. Not here: which messages are invalid (`proxy.py`), flow control of
-valid ones (`rm_sessions.py`), authentication (`authentication.py`).
+valid ones (`proxy.py`), authentication (`authentication.py`).
 """
 
 import ipaddress

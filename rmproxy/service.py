@@ -26,8 +26,8 @@ from yunishard.rmproxy.authentication import Authorizer, RmAuthenticator, make_c
 from yunishard.rmproxy.grpc_admin_service import AdminService
 from yunishard.rmproxy.grpc_manager import GrpcRegistry
 from yunishard.rmproxy.grpc_scheduler_service import GrpcServer
-from yunishard.rmproxy.proxy import Proxy
-from yunishard.rmproxy.rm_sessions import GRPC
+from yunishard.rmproxy.metrics import collect_proxy_metrics
+from yunishard.rmproxy.proxy import GRPC, Proxy
 
 NATIVE: Final = "native:"
 STOP_GRACE_S: Final = 2.0
@@ -83,7 +83,7 @@ async def serve(arguments: Arguments, life: Life) -> None:
         life.ready(native=native_address, grpc=grpc_address)
         life.on_stop(transport.wake)
         instance, label = f"{secrets.token_hex(4)}.", process_label(name)
-        machine = Proxy(instance, heartbeat_s=settings.heartbeat_s, silence_s=settings.silence_s, label=label)
+        machine = Proxy(instance, heartbeat_s=settings.heartbeat_s, silence_s=settings.silence_s)
         dismiss = partial(_dismiss_rms, machine, transport)
         if settings.cluster_keys is not None:
             gate = PortGate(lambda: link.is_up, ports, patience_s=settings.lease_timeout_s, on_close=dismiss)
@@ -91,7 +91,7 @@ async def serve(arguments: Arguments, life: Life) -> None:
         transport.send(machine.hello())
 
         def report() -> None:
-            families = encode_families([*list_families(process.registry), *machine.metrics.families()])
+            families = encode_families([*list_families(process.registry), *collect_proxy_metrics(machine, label)])
             transport.send(make_outgoing(BROKER, Figures(families=families)))
 
         process = ProcessMetrics(label, wire=transport, send=report, memory_max_bytes=settings.proxy_memory_max_bytes)

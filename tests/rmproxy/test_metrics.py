@@ -12,7 +12,7 @@ from yunishard.common.messages.rm_messages import (
     Registered,
 )
 from yunishard.common.process.metrics import Sample
-from yunishard.rmproxy.metrics import ProxyMetrics
+from yunishard.rmproxy.metrics import collect_proxy_metrics
 from yunishard.rmproxy.proxy import BROKER, Proxy
 
 ASK = AllocationRequest(allocations=[Allocation(allocation_key="k", application_id="a")])
@@ -22,15 +22,14 @@ OWN = "rmproxy/b"
 
 def registered() -> Proxy:
     """A proxy with a registered RM, whose counters begin after the registration."""
-    proxy = Proxy(label=OWN)
+    proxy = Proxy()
     answered(proxy, called(proxy))
-    proxy.metrics = ProxyMetrics(proxy.sessions, OWN)
     proxy.sessions[RM].messages_in = proxy.sessions[RM].messages_out = 0
     return proxy
 
 
 def samples(proxy: Proxy, name: str) -> dict[tuple[str, ...], float]:
-    found: list[list[Sample]] = [family.samples for family in proxy.metrics.families() if family.name == name]
+    found: list[list[Sample]] = [family.samples for family in collect_proxy_metrics(proxy, OWN) if family.name == name]
     return dict(found[0])
 
 
@@ -82,7 +81,7 @@ def test_the_counters_of_an_rm_go_with_it() -> None:
 
 
 def test_sessions_are_counted_by_port() -> None:
-    proxy = Proxy(label=OWN)
+    proxy = Proxy()
     answered(proxy, called(proxy))
     answered(proxy, called(proxy, "grpc:rm-2", rm="rm-2", session=SESSION))
     assert samples(proxy, "yunishard_rmproxy_sessions") == {("native", OWN): 1, ("grpc", OWN): 1}

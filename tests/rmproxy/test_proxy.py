@@ -31,8 +31,7 @@ from yunishard.common.messages.rm_messages import (
 )
 from yunishard.common.messages.session import WINDOW_BYTES, WINDOW_MESSAGES
 from yunishard.common.messages.wire import MALFORMED, NEVER, Incoming, Outgoing, decode_body, encode_body
-from yunishard.rmproxy.proxy import BROKER, Proxy
-from yunishard.rmproxy.rm_sessions import make_ref
+from yunishard.rmproxy.proxy import BROKER, Proxy, make_ref
 
 PEER = "native:0001"
 OTHER = "native:0002"

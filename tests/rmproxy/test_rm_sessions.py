@@ -3,7 +3,7 @@ import pytest
 from yunishard.common.messages.kinds import Header
 from yunishard.common.messages.rm_messages import QUESTIONS
 from yunishard.common.messages.session import WINDOW_BYTES, WINDOW_MESSAGES
-from yunishard.rmproxy.rm_sessions import HEADER_BYTES, UNNUMBERED_BYTES, PartitionWindow, make_ref
+from yunishard.rmproxy.proxy import HEADER_BYTES, UNNUMBERED_BYTES, PartitionWindow, make_ref
 
 
 def command(seq: int = 0) -> Header:
