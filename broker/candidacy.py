@@ -22,14 +22,13 @@ from typing import Final, TypeVar
 import msgspec
 
 from yunishard.broker.election import RENEWALS, Election
-from yunishard.broker.host_lease import HostLease, read_refusals, record_refusal
+from yunishard.broker.host_lease import HostFacts, HostLease, read_host_facts, read_refusals, record_refusal
 from yunishard.common.messages.control_messages import LeasePolled, PollLease
 from yunishard.common.messages.kinds import Header
 from yunishard.common.messages.wire import BrokerAddress, Incoming, Outgoing, decode_body, encode_body
 from yunishard.common.names import BROKER, LEASE
 from yunishard.common.postgres.connection import Connection, Database
 from yunishard.common.postgres.leases import HeldLease, acquire_lease, read_lease, release_lease, renew_lease
-from yunishard.common.process.host_facts import HostFacts, read_host_facts
 from yunishard.common.process.logs import log_lines
 from yunishard.common.process.main import Arguments, Life
 from yunishard.common.transport.curve_keys import host_file, read_pair

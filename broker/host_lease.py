@@ -1,4 +1,5 @@
-"""The lease of a host in the store, so that of several systems with the name of one host only one is that host.
+"""A host as it describes itself to others of the same store, and its lease there, so that of several systems with the
+name of one host only one is that host.
 
 A copy of a state directory, a clone of a machine and a restored snapshot of one have the name, the id and the keys of
 the host. Each renewal therefore writes another random token, and the state directory keeps it:
@@ -14,17 +15,21 @@ Not here: whether the rival is alive, and what follows (`election.py`).
 import os
 import secrets
 import socket
+import uuid
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from yunishard.common.lease_watch import RELEASED
 from yunishard.common.messages.control_messages import REFUSAL_SHOWN_S, PollLease, Refusal, Rival
+from yunishard.common.names import OFF
 from yunishard.common.postgres.connection import Connection, Database
 from yunishard.common.postgres.leases import EXPIRES, LEFT_S
-from yunishard.common.process.host_facts import HostFacts
+from yunishard.common.process.limits import measure_capacity
+from yunishard.common.settings import Settings
+from yunishard.common.transport.curve_keys import write_new
 
 FILE: Final = "host-lease"
 """In the state directory: the tokens that this system may have written last."""
@@ -33,9 +38,45 @@ TOKENS_MAX: Final = 64
 """Tokens that are kept: the last one that is known to be durable, and one of each start since, as its outcome may be
 unknown. If there are more, a restart has to wait until its own lease has ended."""
 
+ID_FILE: Final = "host-id"
+"""In the state directory: the host's id, which is drawn once."""
+
 _PREFIX: Final = "host "
 _REFUSED: Final = "refused "
 """Before the name of the host, in the name of its rows in `leases`."""
+
+
+class HostFacts(NamedTuple):
+    """A host as it describes itself."""
+
+    name: str
+    id: str
+    """Of its state directory; distinguishes two hosts to which the same name was given."""
+    address: str
+    """Where other hosts reach its broker; empty if they do not."""
+    cores: int
+    memory_bytes: int
+
+
+def read_host_facts(settings: Settings) -> HostFacts:
+    """Read the facts of this host.
+
+    Raises:
+        OSError: the state directory cannot be used.
+    """
+    address = "" if settings.cluster_address == OFF else settings.cluster_address
+    return HostFacts(settings.host_name, _read_id(settings.state), address, *measure_capacity())
+
+
+def _read_id(state: Path | None) -> str:
+    new = uuid.uuid4().hex
+    if state is None:
+        return new
+    try:
+        write_new(state / ID_FILE, 0o600, new)
+    except FileExistsError:
+        return (state / ID_FILE).read_text(encoding="ascii")
+    return new
 
 
 class HostLease:

@@ -26,7 +26,7 @@ from yunishard.common.messages.wire import BrokerAddress, Outgoing, decode_body,
 from yunishard.common.names import BROKER, OFF, SUPERVISOR, peer_name, process_label
 from yunishard.common.process.compiled import find_engine
 from yunishard.common.process.folders import remove_any
-from yunishard.common.process.host_facts import measure_capacity
+from yunishard.common.process.limits import measure_capacity
 from yunishard.common.process.logs import configure_logging
 from yunishard.common.process.main import install_signal_handlers
 from yunishard.common.process.metrics import Family, encode_families

@@ -15,8 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from yunishard.common.config import model
-from yunishard.common.config.model import LimitConfig, PartitionConfig, QueueConfig
-from yunishard.common.config.properties import parse_delay
+from yunishard.common.config.model import LimitConfig, PartitionConfig, QueueConfig, parse_delay
 from yunishard.common.names import ROOT
 from yunishard.common.resources import QuantityError, parse_quantity
 from yunishard.common.text_formats import format_count

@@ -13,9 +13,9 @@ from typing import Final
 
 from yunishard.common.config import model
 from yunishard.common.config.acl import NOBODY, AclError, find_ignored_entries, parse_acl
+from yunishard.common.config.model import PROPERTIES, find_similar_property
 from yunishard.common.config.placement_rules import FIXED, looks_like_expression
 from yunishard.common.config.problems import NO_LINES, Lines, Problem, Report
-from yunishard.common.config.properties import PROPERTIES, find_similar_property
 from yunishard.common.names import GROUP, RECOVERY_QUEUE, ROOT, USER, WHITE_SPACE
 
 RESOLVERS: Final = ("", "os", "test")

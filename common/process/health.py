@@ -14,8 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from yunishard.common.process.host_facts import CGROUP
-from yunishard.common.process.limits import resident_bytes
+from yunishard.common.process.limits import CGROUP, resident_bytes
 
 # Writes ---------------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Limits of this process: free file descriptors, memory, and log lines about clients.
+"""Limits of this process: free file descriptors, memory, log lines about clients, and the capacity of its host.
 
 Each connection uses a descriptor, so clients could use all that a process may have. Then the process cannot open files,
 and a loop that waits for connections never sleeps: `accept` fails, and the connection that it could not accept makes
@@ -24,6 +24,7 @@ import resource
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Final, Protocol
 
 RESERVE: Final = 32
@@ -278,3 +279,36 @@ class MemoryLimit:
             self._stop()
         else:
             self._timer = self._loop.call_later(MEMORY_CHECK_S, self._check)
+
+
+# Capacity of the host -------------------------------------------------------------------------------------------------
+
+CGROUP: Final = Path("/sys/fs/cgroup")
+"""Limits of a container or service, in version 2 of the kernel's interface."""
+
+
+def measure_capacity() -> tuple[int, int]:
+    """Return the processors and the bytes of memory of this host, or of the container that this process runs in."""
+    return _count_cores(), _count_memory()
+
+
+def _count_cores() -> int:
+    """Processors that this process may use, at least 1."""
+    allowed = len(os.sched_getaffinity(0))
+    quota, period = _read_limit("cpu.max") or ("max", "1")
+    return allowed if quota == "max" else max(1, min(allowed, int(quota) // int(period)))
+
+
+def _count_memory() -> int:
+    """Bytes of memory that this process may use."""
+    present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = (_read_limit("memory.max") or ("max",))[0]
+    return present if limit == "max" else min(present, int(limit))
+
+
+def _read_limit(name: str) -> tuple[str, ...]:
+    """The words of a file of the kernel; none if it is not there."""
+    try:
+        return tuple((CGROUP / name).read_text(encoding="ascii").split())
+    except OSError:
+        return ()

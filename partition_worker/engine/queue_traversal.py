@@ -35,7 +35,7 @@ from itertools import chain, islice
 from math import inf
 from typing import Final
 
-from yunishard.common.config.properties import parse_allocation_batch
+from yunishard.common.config.model import parse_allocation_batch
 from yunishard.common.messages.reasons import Reason
 from yunishard.common.messages.wire import NEVER
 from yunishard.partition_worker.engine import (

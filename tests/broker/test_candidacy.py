@@ -10,12 +10,11 @@ import pytest
 
 from tests import postgres
 from yunishard.broker.candidacy import LeasePoller, read_heartbeats, write_host
-from yunishard.broker.host_lease import HostLease
+from yunishard.broker.host_lease import HostFacts, HostLease, read_host_facts
 from yunishard.common.messages.control_messages import LeasePolled, PollLease
 from yunishard.common.messages.wire import decode_body, make_outgoing
 from yunishard.common.names import LEASE
 from yunishard.common.postgres.connection import Connection
-from yunishard.common.process.host_facts import HostFacts, read_host_facts
 from yunishard.common.settings import Settings, replace_settings
 from yunishard.common.transport.curve_keys import read_public, write_pair
 

@@ -10,10 +10,17 @@ from pathlib import Path
 import pytest
 
 from tests import postgres
-from yunishard.broker.host_lease import FILE, TOKENS_MAX, HostLease, delete_host, read_refusals, record_refusal
+from yunishard.broker.host_lease import (
+    FILE,
+    TOKENS_MAX,
+    HostFacts,
+    HostLease,
+    delete_host,
+    read_refusals,
+    record_refusal,
+)
 from yunishard.common.messages.control_messages import REFUSAL_SHOWN_S, PollLease, Rival
 from yunishard.common.postgres.connection import Connection, Database
-from yunishard.common.process.host_facts import HostFacts
 
 DURATION_S = 6.0
 

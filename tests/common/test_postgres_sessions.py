@@ -16,14 +16,13 @@ from tests.machines import PARTITION, RM
 from tests.partition_worker.journal.hand import encoded
 from tests.webservice.history.accounts import application, began, gone, portion, sample, usage
 from yunishard.broker.candidacy import read_heartbeats, write_host
-from yunishard.broker.host_lease import HostLease
+from yunishard.broker.host_lease import HostFacts, HostLease
 from yunishard.broker.postgres_store import PostgresStore
 from yunishard.common.messages.control_messages import PollLease
 from yunishard.common.names import BROKER
 from yunishard.common.postgres.connection import Database, OutcomeUnknown, convert
 from yunishard.common.postgres.leases import HeldLease, acquire_lease, read_lease, renew_lease
 from yunishard.common.postgres.sessions import SETTINGS
-from yunishard.common.process.host_facts import HostFacts
 from yunishard.partition_worker.journal.postgres_journal import PostgresJournals
 from yunishard.webservice.history.postgres_store import PostgresHistory
 from yunishard.webservice.history.queries import LISTS, HistoryFilter, read_page

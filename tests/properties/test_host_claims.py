@@ -14,14 +14,13 @@ from msgspec.structs import replace
 
 from tests import postgres
 from yunishard.broker.election import RENEWALS, Election
-from yunishard.broker.host_lease import FILE, HostLease
+from yunishard.broker.host_lease import FILE, HostFacts, HostLease
 from yunishard.common.lease_watch import LEFT_MAX
 from yunishard.common.messages.control_messages import LeasePolled, PollLease
 from yunishard.common.messages.kinds import Header
 from yunishard.common.messages.wire import BrokerAddress, Incoming, decode_body, encode_body
 from yunishard.common.names import LEASE
 from yunishard.common.postgres.connection import Connection, Database
-from yunishard.common.process.host_facts import HostFacts
 
 DURATION_S = 6.0
 WAIT_MAX_S = DURATION_S * (1 + 4 / RENEWALS)

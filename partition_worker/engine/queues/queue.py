@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
 from yunishard.common.config.acl import Acl
-from yunishard.common.config.properties import (
+from yunishard.common.config.model import (
     parse_allocation_batch,
     parse_backoff_attempts,
     parse_delay,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from yunishard.common.config.properties import PROPERTIES, find_similar_property, parse_delay, parse_priority_offset
+from yunishard.common.config.model import PROPERTIES, find_similar_property, parse_delay, parse_priority_offset
 from yunishard.partition_worker.engine.queues.queue import parse_policies
 
 

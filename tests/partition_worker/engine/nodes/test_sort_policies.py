@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.builders import apps, asks, nodes
 from tests.recorded import Recorded
 from tests.trial import Trial
-from yunishard.common.config.properties import PROPERTIES
+from yunishard.common.config.model import PROPERTIES
 from yunishard.common.config.validation import load
 from yunishard.common.messages.kinds import Resources
 from yunishard.common.node_sort_policies import NODE_SORT_POLICIES, ScoreNode, score_bin_packing, score_fair
