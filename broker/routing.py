@@ -36,7 +36,14 @@ from yunishard.broker.state import BrokerState
 from yunishard.common.config.problems import ConfigError
 from yunishard.common.messages import control_messages, rm_messages
 from yunishard.common.messages.kinds import Command, Header, Message, News
-from yunishard.common.messages.query_messages import ChangeConfig, ChangeHosts, EndSession, ProcessHealth, ReadConfig
+from yunishard.common.messages.query_messages import (
+    WORKER_CHANGES,
+    ChangeConfig,
+    ChangeHosts,
+    EndSession,
+    ProcessHealth,
+    ReadConfig,
+)
 from yunishard.common.messages.wire import (
     MALFORMED,
     Incoming,
@@ -61,7 +68,7 @@ from yunishard.common.text_formats import format_count
 
 _COMMANDS: Final = frozenset(name for name, kind in Message.kinds.items() if issubclass(kind, Command))
 _NEWS: Final = frozenset(name for name, kind in Message.kinds.items() if issubclass(kind, News | rm_messages.Refused))
-_QUERIES: Final = frozenset({"Query", "KillApplication", "MoveApplication", "ChangeQueue", "ChangeNode", "Schedule"})
+_QUERIES: Final = WORKER_CHANGES | {"Query"}
 """Messages of front ends that the worker of a partition answers."""
 _HEARTBEAT: Final = Header(kind="Heartbeat")
 

@@ -35,7 +35,7 @@ from msgspec.structs import replace
 
 from yunishard.common.config import extra_config
 from yunishard.common.config.validation import find_build_problems
-from yunishard.common.messages import control_messages, rm_messages
+from yunishard.common.messages import control_messages, query_messages, rm_messages
 from yunishard.common.messages.journal_messages import NO_RECORDS, SessionRecord, Step
 from yunishard.common.messages.kinds import Command, Header, Message
 from yunishard.common.messages.wire import NEVER, Incoming, Outgoing, WireError, decode_body, make_outgoing
@@ -131,7 +131,7 @@ class PartitionHost:
                 return self._apply_command(incoming, now)
             case "PredicatesAnswered":
                 return self._apply_verdicts(incoming, now)
-            case "KillApplication" | "MoveApplication" | "ChangeQueue" | "ChangeNode" | "Schedule":
+            case kind if kind in query_messages.WORKER_CHANGES:
                 return self._act(incoming, now)
             case "GroupsFound":
                 found = decode_body(control_messages.GroupsFound, incoming.body)

@@ -17,7 +17,7 @@ from yunishard.common.messages import wire
 from yunishard.common.messages.control_messages import ConfigVote, Hello, PrepareConfig, Repeat, Repeated
 from yunishard.common.messages.journal_messages import TICK, Kept, NotKept, SnapshotTaken, Step
 from yunishard.common.messages.kinds import Command, Header
-from yunishard.common.messages.query_messages import Answer, ProcessHealth, Query
+from yunishard.common.messages.query_messages import WORKER_CHANGES, Answer, ProcessHealth, Query
 from yunishard.common.messages.reasons import Reason
 from yunishard.common.messages.rm_messages import EVENTS, NUMBERED, Heartbeat
 from yunishard.common.messages.wire import NEVER, Incoming, Outgoing, WireError, decode_body, make_outgoing
@@ -47,8 +47,7 @@ RESUMED_IN_VAIN_MAX: Final = 8
 lost (an RM that does not set `Resume.acknowledged` dropped it once it was acknowledged), and the partition restarts.
 """
 
-_ACTIONS: Final = frozenset({"KillApplication", "MoveApplication", "ChangeQueue", "ChangeNode", "Schedule"})
-_QUESTIONS: Final = _ACTIONS | {"Query"}
+_QUESTIONS: Final = WORKER_CHANGES | {"Query"}
 """Kinds that are answered with an `Answer`."""
 
 _REFUSABLE: Final = NUMBERED.keys() | _QUESTIONS | {"PredicatesAnswered", "PrepareConfig"}
@@ -371,7 +370,7 @@ class Worker:
             return None if header.life == channel.life and channel.accept(header) else []
         if kind in _ORDERS or (kind == "GroupsFound" and incoming.source == GROUPS):
             return None
-        if kind in _ACTIONS:
+        if kind in WORKER_CHANGES:
             return self._defer_action(header)
         return self._handle_control(incoming)
 

@@ -156,6 +156,12 @@ class ChangeNode(Control, frozen=True):
     """As in `KillApplication`."""
 
 
+OPERATIONS: Final = frozenset({"KillApplication", "MoveApplication", "ChangeQueue", "ChangeNode"})
+"""Kinds of the changes that operators make to one object of a partition."""
+
+WORKER_CHANGES: Final = OPERATIONS | {"Schedule"}
+"""Kinds of the changes that the worker of a partition makes and answers."""
+
 STEPS_MAX: Final = 1000
 """Decisions of one request: the worker does nothing else meanwhile, and all are in its answer."""
 

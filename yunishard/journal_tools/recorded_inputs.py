@@ -18,6 +18,7 @@ from yunishard.common.config.model import PartitionConfig
 from yunishard.common.messages import rm_messages
 from yunishard.common.messages.journal_messages import Step
 from yunishard.common.messages.kinds import Command
+from yunishard.common.messages.query_messages import OPERATIONS
 from yunishard.journal_tools.views import Change, Replay
 from yunishard.partition_worker.engine.durable_records import (
     AllocationRecord,
@@ -33,8 +34,6 @@ from yunishard.partition_worker.engine.durable_records import (
 
 _FROM_RM: Final = frozenset({"NodeRequest", "ApplicationRequest", "AllocationRequest", "SyncBegin", "SyncEnd"})
 """Kinds of steps that carry out a command of the RM."""
-
-_BY_OPERATORS: Final = frozenset({"KillApplication", "MoveApplication", "ChangeQueue", "ChangeNode"})
 
 
 class RecordedAsk(Struct):
@@ -111,7 +110,7 @@ class _Collector:
         for step, found in self._replay.read():
             changes = list(found)
             self.inputs.end = step.at
-            if step.kind in _BY_OPERATORS:
+            if step.kind in OPERATIONS:
                 self.inputs.left_out["operator change"] += 1
             for change in changes:
                 self._read_change(step, change, changes)
