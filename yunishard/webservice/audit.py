@@ -209,8 +209,15 @@ class AuditFile:
         self.name = str(file)
 
     def append(self, lines: bytes) -> None:
-        with self._naming_file():
-            self._append(lines)
+        with self._naming_file(), lock_folder(self._file.parent) as folder:  # another web service may write it, too
+            is_new = not self._file.exists()
+            with self._open() as (_, size, _):
+                is_full = size + len(lines) > FILE_BYTES_MAX
+            if is_full:
+                self._rotate()
+            self._write(lines)
+            if is_new or is_full:  # make the names of the files durable
+                os.fsync(folder)
 
     def read(self) -> Iterator[bytes]:
         """All lines of all files, the oldest first."""
@@ -221,8 +228,18 @@ class AuditFile:
 
     def probe(self) -> None:
         """Open the file, and write a block to another file beside it: the log itself only has whole lines."""
+        beside = self._file.with_name(f"{self._file.name}.probe")
         with self._naming_file():
-            self._probe()
+            with self._open():
+                pass
+            descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                if os.write(descriptor, bytes(PROBE_BYTES)) != PROBE_BYTES:
+                    raise OSError(None, "no space left for a whole line")
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+                beside.unlink(missing_ok=True)
 
     @contextmanager
     def _naming_file(self) -> Iterator[None]:
@@ -234,19 +251,6 @@ class AuditFile:
 
     def close(self) -> None:
         pass  # the file is open during a write only
-
-    def _probe(self) -> None:
-        with self._open():
-            pass
-        beside = self._file.with_name(f"{self._file.name}.probe")
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            if os.write(descriptor, bytes(PROBE_BYTES)) != PROBE_BYTES:
-                raise OSError(None, "no space left for a whole line")
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-            beside.unlink(missing_ok=True)
 
     @contextmanager
     def _open(self) -> Iterator[tuple[int, int, bytes]]:
@@ -268,23 +272,12 @@ class AuditFile:
         finally:
             os.close(descriptor)
 
-    def _append(self, line: bytes) -> None:
-        with lock_folder(self._file.parent) as folder:  # another web service may write the file, too
-            is_new = not self._file.exists()
-            with self._open() as (_, size, _):
-                is_full = size + len(line) > FILE_BYTES_MAX
-            if is_full:
-                self._rotate()
-            self._write_line(line)
-            if is_new or is_full:  # make the names of the files durable
-                os.fsync(folder)
-
-    def _write_line(self, line: bytes) -> None:
+    def _write(self, lines: bytes) -> None:
         with self._open() as (descriptor, size, torn):
             if torn:  # the machine stopped in the middle of a line
-                line = b"\n" + line
+                lines = b"\n" + lines
             try:
-                if os.write(descriptor, line) != len(line):
+                if os.write(descriptor, lines) != len(lines):
                     raise OSError(None, "no space left for a whole line")
                 os.fsync(descriptor)
             except OSError:
