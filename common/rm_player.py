@@ -104,7 +104,13 @@ class Observer:
         """
 
     def rejected(self, application_id: str, key: str, reason: str, at: float) -> None:
-        """An application (empty key) or an ask was refused, or withdrawn because its application failed."""
+        """An application (empty key) or an ask was refused, or the core withdrew an ask."""
+
+    def failed(self, application_id: str, reason: str, at: float) -> None:
+        """The core ended an application: a hard gang found no room, or an operator killed it. The default is to treat
+        it like one that was refused.
+        """
+        self.rejected(application_id, "", reason, at)
 
     def removed(self, application_id: str, at: float) -> None:
         """An application is over: its last task has ended, or it was refused."""
@@ -191,8 +197,8 @@ class RmPlayer:
         resubmits: Resubmits = "all",
         removes: bool = True,
     ) -> None:
-        """`partition` is the name in messages. With `removes` the RM removes an application after its last task;
-        otherwise the core completes it by itself, after a while.
+        """`partition` is the name in messages. With `removes` the RM removes each application after its last task;
+        otherwise only those that failed, as the core completes the others by itself, after a while.
         """
         self.observer = observer
         self.partition_name = partition
@@ -362,7 +368,7 @@ class RmPlayer:
         for key in tuple(application.keys):
             self._forget(key)
         del self.applications[application_id]
-        if self.removes and not application.is_refused:
+        if (self.removes or application.is_failing) and not application.is_refused:
             partition = application.request.partition_name
             removal = rm_messages.RemoveApplicationRequest(application_id=application_id, partition_name=partition)
             self.batch.removals.append(removal)
@@ -492,7 +498,10 @@ class RmPlayer:
         application.is_failing, application.is_refused = True, application.is_refused or is_refused
         for key in [key for key in application.keys if not self.tasks[key].node_id]:
             self._forget(key)
-        self.observer.rejected(application_id, "", reason, self.now)
+        if is_refused:
+            self.observer.rejected(application_id, "", reason, self.now)
+        else:
+            self.observer.failed(application_id, reason, self.now)
         application.left = 1 + sum(not self.tasks[key].ask.placeholder for key in application.keys)
         self._close(application_id)
 

@@ -45,11 +45,13 @@ class Core:
         commands: list[Command] = []
         if batch.nodes:
             commands.append(rm_messages.NodeRequest(batch.nodes))
-        if batch.applications or batch.removals:
-            commands.append(rm_messages.ApplicationRequest(batch.applications, batch.removals))
+        if batch.applications:
+            commands.append(rm_messages.ApplicationRequest(batch.applications))
         if batch.asks or batch.releases:
             releases = rm_messages.AllocationReleasesRequest(batch.releases)
             commands.append(rm_messages.AllocationRequest(batch.asks, releases))
+        if batch.removals:
+            commands.append(rm_messages.ApplicationRequest(remove=batch.removals))
         if batch.reports:
             counts = rm_messages.SyncEnd()
             for one in commands:
@@ -77,7 +79,7 @@ def play(fake: FakeRM, core: Core, *, until: float) -> None:
         batch = fake.due(core.now)
         for news in list(core.take(batch)):
             fake.receive("fake_default", news, core.now)
-        if fake._batch != Batch():
+        if fake.deadline <= core.now:
             continue
         core.now = min(fake.deadline, core.partition.next_timer - START)
         if core.now > until:
@@ -101,17 +103,18 @@ def test_both_sides_agree_on_what_runs_and_waits_under_preemption() -> None:
     fake, core = fake_rm(load=2.0, nodes=4)
     play(fake, core, until=900.0)
     assert fake.counts.preempted > 0
-    running = {key for key, task in fake._tasks.items() if task.state == "running"}
+    player = fake.players["default"]
+    running = {key for key, task in player.tasks.items() if task.node_id}
     assert running == {key for key, one in core.partition.allocations.items() if one.node_id}
     active = core.partition.applications.values()
-    assert set(fake._applications) == {one.application_id for one in active if one.state != "Completing"}
+    assert set(player.applications) == {one.application_id for one in active if one.state != "Completing"}
 
 
 def test_after_a_loss_of_everything_the_same_runs_on() -> None:
     fake, core = fake_rm()
     play(fake, core, until=300.0)
-    tasks = fake._tasks.items()
-    running = {key: one.node_id for key, one in tasks if one.state == "running" and not one.is_placeholder}
+    tasks = fake.players["default"].tasks.items()
+    running = {key: one.node_id for key, one in tasks if one.node_id and not one.ask.placeholder}
     core.lose_everything()
     fake.receive("fake_default", rm_messages.PartitionRestarted(), core.now)
     fake.receive("fake_default", rm_messages.PartitionRestarted(), core.now)  # again, before the report was sent

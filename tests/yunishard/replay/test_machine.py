@@ -181,6 +181,21 @@ def test_an_allocation_that_is_taken_away_fails_its_job() -> None:
     assert not replay.due(60.0).releases
 
 
+def test_a_job_that_an_operator_kills_fails_and_does_not_ask_again() -> None:
+    replay, core = replay_of(swf_line(1)), SmallCore()
+    turn(replay, core, 0.0)
+    turn(replay, core, 0.0)
+    killed = UpdatedApplication(application_id="job-1", state="Failing", message="killed by alice")
+    replay.receive(SITE, ApplicationResponse(updated=[killed]), 5.0)
+    victim = AllocationRelease(allocation_key="job-1.1", termination_type=PREEMPTED_BY_SCHEDULER)
+    replay.receive(SITE, AllocationResponse(released=[victim]), 5.0)
+    batch = replay.due(5.0)
+    assert not batch.asks
+    assert [one.application_id for one in batch.removals] == ["job-1"]
+    job = replay.jobs["job-1"]
+    assert (job.state, job.is_refused, job.preemptions) == ("failed", False, 0)
+
+
 def test_a_preempted_task_is_confirmed_and_asks_again() -> None:
     replay, core = replay_of(swf_line(1, run=60)), SmallCore()
     turn(replay, core, 0.0)

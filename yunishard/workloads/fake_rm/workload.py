@@ -6,12 +6,16 @@ to one of a few users. The same seed gives the same sequence; what the core make
 Not here: what happens to an application afterwards (`machine.py`).
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 from random import Random
 from typing import Final
 
 from yunishard.common.messages.kinds import Resources
+from yunishard.common.messages.rm_messages import Allocation, PreemptionPolicy
 from yunishard.common.resources import CORES
+from yunishard.common.rest.plan import RUN_TIME_TAG
+from yunishard.common.rm_player import Submission, Task
+from yunishard.sdk.items import application, ask
 
 TASKS_MAX: Final = 8
 """Tasks of one application."""
@@ -44,21 +48,13 @@ _URGENT: Final = 10
 """Priority of the urgent applications; all others have 0."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Submission:
-    """One application."""
+BURST_MAX: Final = 200
+"""Applications that are submitted at the start; with a higher load, the rest of it comes with time."""
 
-    application_id: str
-    partition: str
-    queue: str
-    user: str
-    group: str
-    resources: Resources
-    """Of each task."""
-    runs_s: tuple[float, ...]
-    """Run time of each task."""
-    is_gang: bool
-    priority: int
+GANG_TIMEOUT_S: Final = 120
+"""Seconds after which a gang that did not get all its placeholders asks for its tasks one by one."""
+
+_PREEMPTION: Final = PreemptionPolicy(allow_preempt_self=True, allow_preempt_other=True)
 
 
 class Workload:
@@ -99,29 +95,57 @@ class Workload:
         """Applications that run at the same time on average, if none waits."""
         return round(self.rate / 60 * self._run_s)
 
-    def draw_pause(self) -> float:
-        """Return the seconds until the next application."""
-        return self._chance.expovariate(self.rate / 60)
+    def draw_submissions(self) -> Iterator[tuple[float, Submission]]:
+        """Yield the applications and when to submit them, in seconds since the start: first about as many as run later
+        on, then at random times.
+        """
+        if not self.rate:
+            return
+        for _ in range(min(self.mean_running, BURST_MAX)):
+            yield 0.0, self._draw_submission()
+        at = 0.0
+        while True:
+            yield at, self._draw_submission()
+            at += self._chance.expovariate(self.rate / 60)
 
-    def draw_submission(self) -> Submission:
-        """Return the next application."""
+    def _draw_submission(self) -> Submission:
         chance = self._chance
         self._count += 1
+        name = f"app-{self._count:04}"
         partition, queue = chance.choice(self._queues)
         user, group = chance.choice(_USERS)
-        tasks = chance.randint(1, TASKS_MAX)
-        is_gang = tasks > 1 and chance.random() < self._gang_share
-        return Submission(
-            application_id=f"app-{self._count:04}",
-            partition=partition,
-            queue=queue,
+        count = chance.randint(1, TASKS_MAX)
+        is_gang = count > 1 and chance.random() < self._gang_share
+        resources = self._draw_resources(_GANG_PARTS if is_gang else _PARTS)
+        runs_s = [chance.expovariate(1 / self._run_s) for _ in range(count)]
+        priority = _URGENT if chance.random() < _URGENT_SHARE else 0
+
+        def build_ask(key: str, *, run_s: float | None = None) -> Allocation:
+            return ask(
+                f"{name}.{key}",
+                name,
+                resources,
+                partition=partition,
+                priority=priority,
+                tags={} if run_s is None else {RUN_TIME_TAG: f"{run_s:.3f}s"},  # plans end it then
+                preemption=_PREEMPTION,
+                task_group="tasks" if is_gang else "",
+                placeholder=run_s is None,
+            )
+
+        new = application(
+            name,
+            queue,
             user=user,
-            group=group,
-            resources=self._draw_resources(_GANG_PARTS if is_gang else _PARTS),
-            runs_s=tuple(chance.expovariate(1 / self._run_s) for _ in range(tasks)),
-            is_gang=is_gang,
-            priority=_URGENT if chance.random() < _URGENT_SHARE else 0,
+            groups=[group],
+            partition=partition,
+            tags={"namespace": group},
+            gang={kind: amount * count for kind, amount in resources.items()} if is_gang else None,
+            gang_timeout_s=GANG_TIMEOUT_S if is_gang else 0,
         )
+        tasks = tuple(Task(build_ask(str(number), run_s=run_s), run_s) for number, run_s in enumerate(runs_s, start=1))
+        placeholders = tuple(build_ask(f"{number}.placeholder") for number in range(1, count + 1))
+        return Submission(new, tasks, placeholders if is_gang else ())
 
     def _draw_resources(self, parts: tuple[int, ...]) -> Resources:
         (part,) = self._chance.choices(parts, _WEIGHTS[: len(parts)])

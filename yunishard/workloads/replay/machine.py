@@ -172,8 +172,10 @@ class Replay(Observer):
         if key:
             job.problem = f"ask {key} refused: {reason}"
         else:
-            job.is_refused = self._players[job.partition].applications[application_id].is_refused
-            job.problem = f"{'refused' if job.is_refused else 'failed'}: {reason}"
+            job.problem, job.is_refused = f"refused: {reason}", True
+
+    def failed(self, application_id: str, reason: str, at: float) -> None:
+        self.jobs[application_id].problem = f"ended by the core: {reason}"
 
     def removed(self, application_id: str, at: float) -> None:
         job = self.jobs[application_id]
