@@ -198,9 +198,11 @@ def _add_filters(parser: argparse.ArgumentParser, table: columns.Table) -> None:
         if one.name == "subtree" or (one.name == table.key != table.argument):
             continue  # a queue is always listed with those below it, and `show` is for one object
         about = one.meaning.removesuffix(".").replace("`", "").removeprefix("true: ")
-        about = about[0].lower() + about[1:] + (" and in those below it" if one.name == "queue" else "")
+        about = about[0].lower() + about[1:]
+        if one.name == "queue":
+            about += " and in those below it" if " in " in about else " and those below it"
         if one.choices and not one.is_flag:
-            about += f": {', '.join(one.choices)}"
+            about += f" ({', '.join(one.choices)})"
         option = one.option or f"--{one.name}"
         if one.name == table.argument:
             parser.add_argument(one.name, metavar=one.name.upper(), nargs="?", help=about)
