@@ -23,7 +23,7 @@ from yunishard.common.messages.control_messages import ChangedFile, WriteFile
 from yunishard.common.messages.kinds import Header
 from yunishard.common.messages.wire import Incoming, Outgoing, decode_body, encode_body
 from yunishard.common.names import FILE
-from yunishard.common.process.folders import sync_path
+from yunishard.common.process.folders import read_stamp, sync_path
 from yunishard.common.transport.inbox import ThreadEndpoint
 
 POLL_INTERVAL_S: Final = 0.5
@@ -51,7 +51,7 @@ class WatchedFile(ThreadEndpoint):
         self._stamp: tuple[int, ...] | None = None
         self.text = ""
         with suppress(OSError):
-            stamp = self._read_stamp()
+            stamp = read_stamp(self.path)
             self.text = self._read()
             self._stamp = stamp
         self._seen = self._stamp
@@ -118,14 +118,14 @@ class WatchedFile(ThreadEndpoint):
     def poll(self) -> Incoming | None:
         """The change of the text, once it is complete."""
         try:
-            stamp = self._read_stamp()
+            stamp = read_stamp(self.path)
             if stamp == self._stamp:
                 self._last_warning = ""
             if stamp == self._stamp or stamp != self._seen:
                 self._seen = stamp
                 return None
             text = self._read()
-            if stamp != self._read_stamp():
+            if stamp != read_stamp(self.path):
                 return None
         except OSError as error:
             warning = f"cannot be read: {error.strerror or error}"
@@ -138,13 +138,6 @@ class WatchedFile(ThreadEndpoint):
             return None
         self.text = text
         return Incoming(FILE, Header(kind="ChangedFile"), encode_body(ChangedFile(text=text)))
-
-    def _read_stamp(self) -> tuple[int, ...]:
-        """A value that differs after every change: the inode, as editors and mounts replace the file, and the ctime, as
-        `cp -p` keeps the mtime.
-        """
-        found = self.path.stat()
-        return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
 
     def _read(self) -> str:
         if self.path.stat().st_size > TEXT_BYTES_MAX:

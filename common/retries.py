@@ -1,9 +1,10 @@
-"""Repeated attempts: the delay before a process that ended early starts again, and limits on the log lines about
-something that fails again.
+"""Repeated attempts: the delay before a process that ended early starts again, and limits on log lines: about
+something that fails again, and about clients.
 
 The supervisor delays processes, and the broker the workers of a partition.
 """
 
+import math
 from typing import Final
 
 FIRST_S: Final = 0.2
@@ -65,3 +66,30 @@ class RepeatedFailure:
         """Note a success; whether to log it, because the failure was logged."""
         reason, self._reason = self._reason, ""
         return bool(reason)
+
+
+LOG_EVERY_S: Final = 60.0
+"""Seconds in which so many log lines are written, and further ones are counted."""
+
+
+class LogLimit:
+    """Rate limit of log lines about clients, so that they cannot fill the log: so many in a minute. The next line
+    counts those that were left out.
+    """
+
+    def __init__(self, lines_max: int) -> None:
+        self._lines_max = lines_max
+        self._minute_start = -math.inf
+        self._logged = self._unlogged = 0
+
+    def admit(self, now: float) -> str | None:
+        """Return what to append to a log line at this time in seconds; None if the line is left out."""
+        if now - self._minute_start >= LOG_EVERY_S:
+            self._minute_start, self._logged = now, 0
+        if self._logged >= self._lines_max:
+            self._unlogged += 1
+            return None
+        self._logged += 1
+        more = f" (and {self._unlogged} more)" if self._unlogged else ""
+        self._unlogged = 0
+        return more

@@ -223,9 +223,8 @@ def check_cluster_keys(settings: Settings) -> None:
 
 def _check_allow_list(settings: Settings, name: str, file: Path, remedy: str) -> curve_keys.AllowList:
     try:
-        with file.open("rb") as opened:
-            return curve_keys.parse_allow_list(opened.read(curve_keys.LIST_BYTES_MAX).decode())
-    except (OSError, UnicodeDecodeError) as error:
+        return curve_keys.parse_allow_list(curve_keys.read_allow_list(file))
+    except OSError as error:
         raise settings.error(name, f"{file}: cannot be read: {describe_file_error(error)}; {remedy}") from None
     except curve_keys.AllowListError as error:
         raise settings.error(name, f"{file}: {error}") from None

@@ -23,8 +23,9 @@ from typing import Final
 import grpc
 
 from yunishard.common.names import RM_ID, compile_rm_ids
+from yunishard.common.process.folders import read_stamp
 from yunishard.common.transport.curve_keys import AllowList, KeyPair, fingerprint
-from yunishard.common.transport.zap import ZapAuthenticator, read_stamp
+from yunishard.common.transport.zap import ZapAuthenticator
 from yunishard.rmproxy.grpc_streams import StatusError, StatusKind
 
 DOMAIN: Final = "yunishard-native"

@@ -10,6 +10,7 @@ Not here: how the core handles these calls, kinds of events (`common/messages/ev
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
+from http import HTTPStatus
 from typing import Final
 
 import grpc
@@ -33,9 +34,6 @@ from yunishard.rmproxy.si import scheduler_pb2 as si
 
 EVENTS_MAX: Final = 500
 """Events in one response, which then usually has less than 1 MiB."""
-
-_DISABLED: Final = 500
-_OK: Final = 200
 
 
 class EventReader:
@@ -97,9 +95,9 @@ class EventReader:
         asyncio.get_running_loop().call_later(ASK_PAUSE_S, turn.release)
         async with asyncio.timeout(QUESTION_MAX_S):
             answer = await self._rm.ask(self._partition, Query(what="events", args=args))
-        if answer.status == _DISABLED:
+        if answer.status == HTTPStatus.INTERNAL_SERVER_ERROR:
             raise StatusError(Status(grpc.StatusCode.FAILED_PRECONDITION, answer.body.decode(errors="replace")))
-        if answer.status != _OK:
+        if answer.status != HTTPStatus.OK:
             return None
         try:
             return msgspec.json.decode(answer.body, type=BatchView)
@@ -158,8 +156,7 @@ class AdminService:
 
     async def _update_configuration(self, requests: AsyncIterator[bytes], context: Context) -> bytes:
         async with grpc_streams.abort_on_error(context):
-            data = await self._limits.read_request(requests, context)
-            request = grpc_streams.parse_request(si.UpdateConfigurationRequest, lambda parsed: parsed, data)
+            request = await self._limits.read_request(si.UpdateConfigurationRequest, requests, context)
             rm = await self._find_rm(context, request.rmID, "UpdateConfigurationRequest")
             wanted = replace(msgspec.convert(MessageToDict(request), UpdateConfiguration), rm_id=rm.session.rm_id)
             consequence = "which configuration is in force is not known: ask for it again"
@@ -171,8 +168,7 @@ class AdminService:
 
     async def _leave(self, requests: AsyncIterator[bytes], context: Context) -> bytes:
         async with grpc_streams.abort_on_error(context):
-            data = await self._limits.read_request(requests, context)
-            request = grpc_streams.parse_request(pb.LeaveRequest, lambda parsed: parsed, data)
+            request = await self._limits.read_request(pb.LeaveRequest, requests, context)
             rm = await self._find_rm(context, request.rm_id, "LeaveRequest")
             consequence = "whether the RM has left is not known: register again to be sure"
             with self._limits.hold_stream(context):
@@ -184,8 +180,7 @@ class AdminService:
 
     async def _events(self, requests: AsyncIterator[bytes], context: Context) -> None:
         async with grpc_streams.abort_on_error(context):
-            data = await self._limits.read_request(requests, context)
-            request = grpc_streams.parse_request(pb.EventsRequest, lambda parsed: parsed, data)
+            request = await self._limits.read_request(pb.EventsRequest, requests, context)
             rm = await self._find_rm(context, request.rm_id, "EventsRequest")
             rm_id = rm.session.rm_id
             partition = normalise_partition_name(rm_id, request.partition) if request.partition else ""
@@ -239,9 +234,9 @@ class AdminService:
 
     async def _predicates(self, answers: AsyncIterator[bytes], context: Context) -> None:
         async with grpc_streams.abort_on_error(context):
-            rm_id = grpc_streams.rm_in_metadata(context)
+            rm_id = grpc_streams.read_metadata(context, grpc_streams.RM_METADATA)
             if not rm_id and (data := await self._limits.read_first(answers, context)) is not None:
-                rm_id = _parse_answer(data).rm_id
+                rm_id = grpc_streams.parse_request(pb.PredicatesAnswer, data).rm_id
             rm = await self._find_rm(context, rm_id, "PredicatesAnswer")
             feed = rm.open_questions()
             reader = asyncio.create_task(_read_answers(rm, feed, answers))
@@ -255,8 +250,7 @@ class AdminService:
 
     async def _scheduling_states(self, requests: AsyncIterator[bytes], context: Context) -> None:
         async with grpc_streams.abort_on_error(context):
-            data = await self._limits.read_request(requests, context)
-            request = grpc_streams.parse_request(pb.SchedulingStatesRequest, lambda parsed: parsed, data)
+            request = await self._limits.read_request(pb.SchedulingStatesRequest, requests, context)
             rm = await self._find_rm(context, request.rm_id, "SchedulingStatesRequest")
             if len(rm.feeds) >= EVENT_STREAMS_MAX:
                 text = f"RM {rm.session.rm_id} has {EVENT_STREAMS_MAX} streams of scheduling states open, the maximum"
@@ -282,21 +276,17 @@ class AdminService:
         Raises:
             StatusError: it is not registered, or the caller may not act for it.
         """
-        rm_id = named or grpc_streams.rm_in_metadata(context)
+        rm_id = named or grpc_streams.read_metadata(context, grpc_streams.RM_METADATA)
         self._authorizer.check(rm_id, read_rm_ids(context.auth_context()))
         session = grpc_streams.read_metadata(context, grpc_streams.SESSION_METADATA)
         return await self._registry.find_or_take_over(rm_id, request, session, peer=grpc_streams.read_peer(context))
-
-
-def _parse_answer(data: bytes) -> pb.PredicatesAnswer:
-    return grpc_streams.parse_request(pb.PredicatesAnswer, lambda parsed: parsed, data)
 
 
 async def _read_answers(rm: GrpcRm, feed: Feed, answers: AsyncIterator[bytes]) -> None:
     """Pass on the answers of a client, until it sends no more."""
     try:
         async for data in answers:
-            answer = _parse_answer(data)
+            answer = grpc_streams.parse_request(pb.PredicatesAnswer, data)
             if answer.rm_id not in ("", rm.session.rm_id):
                 raise StatusError(StatusKind.OTHER_RM.make(rm_id=rm.session.rm_id, named=answer.rm_id))
             rm.answer_question(answer.partition, read_predicates(answer))

@@ -11,9 +11,10 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import grpc
+from google.protobuf.message import Message as ProtobufMessage
 from msgspec.structs import replace
 
 from yunishard.common.messages.rm_messages import (
@@ -24,7 +25,7 @@ from yunishard.common.messages.rm_messages import (
     NodeResponse,
 )
 from yunishard.common.messages.wire import BODY_BYTES_MAX
-from yunishard.common.process.limits import LogLimit
+from yunishard.common.retries import LogLimit
 from yunishard.common.transport.event_loop import clock
 from yunishard.rmproxy import grpc_conversion, grpc_streams
 from yunishard.rmproxy.authentication import Authorizer
@@ -73,6 +74,9 @@ CLIENT_KEEPALIVE_S: Final = 10.0
 """Least seconds between two pings of a client; gRPC closes the connection of a client that pings more often."""
 
 
+_Request = TypeVar("_Request", bound=ProtobufMessage)
+
+
 class StreamKind(NamedTuple):
     """One of the three kinds of streams: its requests and responses."""
 
@@ -82,14 +86,14 @@ class StreamKind(NamedTuple):
     response: type[Response]
 
 
-_read_nodes = partial(parse_request, pb.NodeRequest, grpc_conversion.read_nodes)
-_read_applications = partial(parse_request, pb.ApplicationRequest, grpc_conversion.read_applications)
-_read_allocations = partial(parse_request, pb.AllocationRequest, grpc_conversion.read_allocations)
+def _make_kind(request: type[_Request], convert: Callable[[_Request], Update], response: type[Response]) -> StreamKind:
+    return StreamKind(request.DESCRIPTOR.name, lambda data: convert(parse_request(request, data)), response)
+
 
 STREAM_KINDS: Final = {
-    "UpdateNode": StreamKind("NodeRequest", _read_nodes, NodeResponse),
-    "UpdateApplication": StreamKind("ApplicationRequest", _read_applications, ApplicationResponse),
-    "UpdateAllocation": StreamKind("AllocationRequest", _read_allocations, AllocationResponse),
+    "UpdateNode": _make_kind(pb.NodeRequest, grpc_conversion.read_nodes, NodeResponse),
+    "UpdateApplication": _make_kind(pb.ApplicationRequest, grpc_conversion.read_applications, ApplicationResponse),
+    "UpdateAllocation": _make_kind(pb.AllocationRequest, grpc_conversion.read_allocations, AllocationResponse),
 }
 """By the name of the call."""
 
@@ -193,8 +197,8 @@ class GrpcServer:
 
     async def _register(self, requests: AsyncIterator[bytes], context: Context) -> bytes:
         async with grpc_streams.abort_on_error(context):
-            data = await self._limits.read_request(requests, context)
-            request = parse_request(pb.RegisterResourceManagerRequest, grpc_conversion.read_registration, data)
+            sent = await self._limits.read_request(pb.RegisterResourceManagerRequest, requests, context)
+            request = grpc_conversion.read_registration(sent)
             self._authorizer.check(request.rm_id, read_rm_ids(context.auth_context()))
             named = grpc_streams.read_metadata(context, grpc_streams.CAPABILITIES_METADATA).split(",")
             capabilities = [one.strip() for one in named if one.strip() in GRPC_CAPABILITIES]
@@ -233,7 +237,7 @@ class GrpcServer:
             reader.result()  # raises its exception
 
     async def _read(self, kind: StreamKind, stream: RmStream, context: Context, requests: AsyncIterator[bytes]) -> None:
-        bound_to = grpc_streams.rm_in_metadata(context)
+        bound_to = grpc_streams.read_metadata(context, grpc_streams.RM_METADATA)
         session = grpc_streams.read_metadata(context, SESSION_METADATA)
         try:
             if bound_to:

@@ -196,10 +196,9 @@ RM_METADATA: Final = "yk-rm-id"
 """Metadata that names the RM of a call or stream."""
 
 _Protobuf = TypeVar("_Protobuf", bound=Message)
-_Ours = TypeVar("_Ours")
 
 
-def parse_request(kind: type[_Protobuf], convert_from: Callable[[_Protobuf], _Ours], data: bytes) -> _Ours:
+def parse_request(kind: type[_Protobuf], data: bytes) -> _Protobuf:
     """Decode a request.
 
     Raises:
@@ -208,7 +207,7 @@ def parse_request(kind: type[_Protobuf], convert_from: Callable[[_Protobuf], _Ou
     if len(data) > REQUEST_BYTES_MAX:
         raise StatusError(StatusKind.TOO_LARGE.make(size=len(data), most=REQUEST_BYTES_MAX))
     try:
-        return convert_from(kind.FromString(data))
+        return kind.FromString(data)
     except DecodeError as error:
         raise StatusError(StatusKind.MALFORMED.make(request=kind.DESCRIPTOR.name, problem=error)) from None
 
@@ -223,11 +222,6 @@ continues the session at another proxy.
 """
 
 KEEP_SESSION: Final = "keep"
-
-
-def rm_in_metadata(context: Context) -> str:
-    """Return the RM id in a call's metadata; empty if there is none."""
-    return read_metadata(context, RM_METADATA)
 
 
 def read_metadata(context: Context, name: str) -> str:
@@ -271,15 +265,15 @@ class CallLimits:
             status = StatusKind.DISPLACED.make() if is_displaced else StatusKind.SILENT.make(within_s=FIRST_MESSAGE_S)
             raise StatusError(status) from None
 
-    async def read_request(self, requests: AsyncIterator[bytes], context: Context) -> bytes:
+    async def read_request(self, kind: type[_Protobuf], requests: AsyncIterator[bytes], context: Context) -> _Protobuf:
         """Return the only message of a call; it is empty if the client sends none.
 
         gRPC's own calls with one message are not used: they wait for it without a limit.
 
         Raises:
-            StatusError: as `read_first`.
+            StatusError: as `read_first` and `parse_request`.
         """
-        return await self.read_first(requests, context) or b""
+        return parse_request(kind, await self.read_first(requests, context) or b"")
 
     @contextmanager
     def hold_stream(self, context: Context) -> Iterator[None]:

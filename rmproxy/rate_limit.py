@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal, TypeVar
 
+from yunishard.common.retries import LogLimit
+
 # Rates --------------------------------------------------------------------------------------------------------------
 
 REFUSALS_MAX: Final = 32
@@ -48,9 +50,7 @@ PEERS_MAX: Final = 1024
 """Peers whose invalid messages are counted, and peers whose calls are."""
 
 LINES_MAX: Final = 30
-"""Log lines about floods in LINES_RESET_S: a client that reconnects is a new peer."""
-
-LINES_RESET_S: Final = 60.0
+"""Log lines about floods in a minute: a client that reconnects is a new peer."""
 
 Reply = Literal["reason", "flood", "none"]
 """How to answer an invalid message: with a refusal that gives the reason; with a last refusal, because there are too
@@ -84,8 +84,7 @@ class RateLimiter:
         """By peer; a valid message removes the peer's. The peer whose invalid message is the oldest comes first."""
         self._buckets: dict[str, _Bucket] = {}
         """By peer; the peer whose call is the oldest comes first."""
-        self._lines = 0
-        self._lines_since = 0.0
+        self._log_limit = LogLimit(LINES_MAX)
 
     def count_invalid(self, peer: str, problem: str, now: float) -> Reply:
         """Count an invalid message, and decide how to answer it."""
@@ -99,11 +98,9 @@ class RateLimiter:
             return "reason"
         if series.count > REFUSALS_MAX + 1:
             return "none"
-        if now - self._lines_since >= LINES_RESET_S:
-            self._lines, self._lines_since = 0, now
-        self._lines += 1
-        if self._lines <= LINES_MAX:
-            self.log_lines.append(f"{peer} floods the port and is not answered until it stops; the latest: {problem}")
+        if (more := self._log_limit.admit(now)) is not None:
+            text = f"{peer} floods the port{more} and is not answered until it stops; the latest: {problem}"
+            self.log_lines.append(text)
         return "flood"
 
     def allow_call(self, peer: str, now: float) -> bool:

@@ -181,6 +181,17 @@ def find_obstacle(path: Path, *, is_written: bool = True) -> str:
     return ""
 
 
+def read_stamp(path: Path) -> tuple[int, ...]:
+    """Return a value that differs after every change of a file: with the inode, as editors and mounts replace files,
+    and with the ctime, as `cp -p` keeps the mtime.
+
+    Raises:
+        OSError: there is no such file.
+    """
+    found = path.stat()
+    return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
+
+
 def remove_any(path: Path) -> None:
     """Remove a file, a directory with everything in it, or nothing.
 

@@ -1,4 +1,4 @@
-"""Limits of this process: free file descriptors, memory, log lines about clients, and the capacity of its host.
+"""Limits of this process: free file descriptors and memory, and the capacity of its host.
 
 Each connection uses a descriptor, so clients could use all that a process may have. Then the process cannot open files,
 and a loop that waits for connections never sleeps: `accept` fails, and the connection that it could not accept makes
@@ -18,7 +18,6 @@ Not here: the number of connections of a port (`yunishard/webservice/http1.py`),
 import asyncio
 import errno
 import logging
-import math
 import os
 import resource
 import socket
@@ -26,6 +25,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
+
+from yunishard.common.retries import LogLimit
 
 RESERVE: Final = 32
 """Free descriptors below which no connection is accepted: the reserve is for files, pipes and the broker."""
@@ -39,9 +40,6 @@ CHECK_EVERY_S: Final = 1.0
 
 ACCEPTED_MAX: Final = 128
 """Connections that are accepted before the event loop runs other callbacks."""
-
-LOG_EVERY_S: Final = 60.0
-"""Least time between two log lines about a shortage; shortages that begin sooner are not logged."""
 
 MEMORY_CHECK_S: Final = 0.25
 """Seconds between two checks of the memory. Messages that arrive meanwhile, up to a few hundred MiB, add to the limit.
@@ -99,29 +97,6 @@ def count_free_descriptors() -> int:
 def is_shortage(error: OSError) -> bool:
     """Whether the process, or the machine, has no free descriptor."""
     return error.errno in _SHORTAGE
-
-
-class LogLimit:
-    """Rate limit of log lines about clients, so that they cannot fill the log: so many in a minute. The next line
-    counts those that were left out.
-    """
-
-    def __init__(self, lines_max: int) -> None:
-        self._lines_max = lines_max
-        self._minute_start = -math.inf
-        self._logged = self._unlogged = 0
-
-    def admit(self, now: float) -> str | None:
-        """Return what to append to a log line at this time in seconds; None if the line is left out."""
-        if now - self._minute_start >= LOG_EVERY_S:
-            self._minute_start, self._logged = now, 0
-        if self._logged >= self._lines_max:
-            self._unlogged += 1
-            return None
-        self._logged += 1
-        more = f" (and {self._unlogged} more)" if self._unlogged else ""
-        self._unlogged = 0
-        return more
 
 
 class Listener(Protocol):

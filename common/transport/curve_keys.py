@@ -258,6 +258,24 @@ def is_key(text: str) -> bool:
     return True
 
 
+def read_allow_list(file: Path) -> str:
+    """Return the text of an allow-list.
+
+    Raises:
+        AllowListError: it is too long, or not UTF-8.
+        OSError: it cannot be read.
+    """
+    with file.open("rb") as opened:
+        text = opened.read(LIST_BYTES_MAX + 1)
+    if len(text) > LIST_BYTES_MAX:
+        raise AllowListError(f"line 1: more than {LIST_BYTES_MAX} bytes")
+    try:
+        return text.decode()
+    except UnicodeDecodeError as error:
+        number = text.count(b"\n", 0, error.start) + 1
+        raise AllowListError(f"line {number}: not UTF-8 text") from None
+
+
 def parse_allow_list(text: str) -> AllowList:
     """Parse the text of an allow-list.
 

@@ -18,9 +18,16 @@ from typing import Final
 import zmq
 from zmq.utils import z85
 
-from yunishard.common.process.limits import LogLimit
-from yunishard.common.transport import curve_keys
-from yunishard.common.transport.curve_keys import AllowList, AllowListError, KeyPair, fingerprint
+from yunishard.common.process.folders import read_stamp
+from yunishard.common.retries import LogLimit
+from yunishard.common.transport.curve_keys import (
+    AllowList,
+    AllowListError,
+    KeyPair,
+    fingerprint,
+    parse_allow_list,
+    read_allow_list,
+)
 from yunishard.common.transport.event_loop import CONTEXT, clock
 
 ZAP_ADDRESS: Final = "inproc://zeromq.zap.01"
@@ -57,7 +64,7 @@ class ZapAuthenticator:
         self._log = log
         self._stamp = read_stamp(allowed)
         try:
-            self._apply(_read(allowed))
+            self._apply(parse_allow_list(read_allow_list(allowed)))
         except AllowListError as error:
             raise OSError(f"{allowed}: {error}") from None
         self._problem = ""
@@ -98,7 +105,7 @@ class ZapAuthenticator:
                 return
             self._stamp = stamp
             before = self._list
-            self._apply(_read(self._file))
+            self._apply(parse_allow_list(read_allow_list(self._file)))
         except (AllowListError, OSError) as error:
             problem, self._problem = self._problem, str(error)
             if problem != self._problem:
@@ -134,21 +141,3 @@ class ZapAuthenticator:
             with suppress(zmq.ZMQError):  # the connection has closed
                 self._socket.send_multipart([route, empty, version, request, *verdict, b""], zmq.NOBLOCK)
         self._loop.call_soon(self._authenticate)
-
-
-def read_stamp(file: Path) -> tuple[int, ...]:
-    """Return values that change when the file is written or replaced."""
-    found = file.stat()
-    return found.st_mtime_ns, found.st_size, found.st_ino
-
-
-def _read(file: Path) -> AllowList:
-    with file.open("rb") as opened:
-        text = opened.read(curve_keys.LIST_BYTES_MAX + 1)
-    if len(text) > curve_keys.LIST_BYTES_MAX:
-        raise AllowListError(f"line 1: more than {curve_keys.LIST_BYTES_MAX} bytes")
-    try:
-        return curve_keys.parse_allow_list(text.decode())
-    except UnicodeDecodeError as error:
-        number = text.count(b"\n", 0, error.start) + 1
-        raise AllowListError(f"line {number}: not UTF-8 text") from None

@@ -14,13 +14,13 @@ from mmap import PAGESIZE, mmap
 
 import pytest
 
+from yunishard.common import retries
 from yunishard.common.process import limits
 from yunishard.common.process.limits import (
     ENOUGH,
     RESERVE,
     Acceptor,
     DescriptorGuard,
-    LogLimit,
     MemoryLimit,
     count_open_descriptors,
     descriptor_limit,
@@ -136,7 +136,7 @@ def test_episodes_that_follow_each_other_soon_are_logged_once(
 def test_a_listener_that_cannot_resume_yet_is_tried_again(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "LOG_EVERY_S", 0.0)
+    monkeypatch.setattr(retries, "LOG_EVERY_S", 0.0)
     monkeypatch.setattr(limits, "count_free_descriptors", lambda: ENOUGH)
 
     async def story() -> None:
@@ -243,9 +243,3 @@ def test_a_process_sees_what_it_takes() -> None:
         for place in range(0, size, PAGESIZE):
             taken[place] = 1  # memory is only taken when it is used
         assert resident_bytes() - before >= size // 2
-
-
-def test_clients_do_not_fill_the_log_and_the_next_line_counts_what_was_left_out() -> None:
-    limit = LogLimit(10)
-    assert [limit.admit(100.0 + number / 1000) for number in range(15)] == [""] * 10 + [None] * 5
-    assert [limit.admit(161.0), limit.admit(161.0)] == [" (and 5 more)", ""]

@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from yunishard.common.retries import FIRST_S, LONGEST_S, REPEAT_S, STEADY_S, RepeatedFailure, RestartDelay
+from yunishard.common.retries import FIRST_S, LONGEST_S, REPEAT_S, STEADY_S, LogLimit, RepeatedFailure, RestartDelay
 
 
 def test_pauses_double_up_to_the_longest() -> None:
@@ -56,3 +56,9 @@ def test_the_end_of_a_failure_is_logged_once_and_success_in_turn_with_failures_d
         lines += failure.is_over()
     assert lines == 2
     assert failure.is_news("full", 100.0 + REPEAT_S)
+
+
+def test_clients_do_not_fill_the_log_and_the_next_line_counts_what_was_left_out() -> None:
+    limit = LogLimit(10)
+    assert [limit.admit(100.0 + number / 1000) for number in range(15)] == [""] * 10 + [None] * 5
+    assert [limit.admit(161.0), limit.admit(161.0)] == [" (and 5 more)", ""]

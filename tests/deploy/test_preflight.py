@@ -341,7 +341,7 @@ def _unlink(name: str) -> Callable[[Path], object]:
         ),
         (
             lambda folder: (folder / "allowed").write_bytes(b"\xff"),
-            "--native-allowed: {folder}/allowed: cannot be read",
+            "--native-allowed: {folder}/allowed: line 1: not UTF-8 text",
         ),
     ],
     ids=["no key", "no list", "open key", "public key", "broken list", "binary list"],

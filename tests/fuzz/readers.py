@@ -358,12 +358,12 @@ def _record_read(folder: Path, data: bytes) -> None:
 def _requests() -> dict[str, Target]:
     """Protobuf, to our own messages."""
     kinds = {
-        "RegisterResourceManager": lambda data: parse_request(
-            si.RegisterResourceManagerRequest, grpc_conversion.read_registration, data
+        "RegisterResourceManager": lambda data: grpc_conversion.read_registration(
+            parse_request(si.RegisterResourceManagerRequest, data)
         ),
-        "UpdateNode": lambda data: parse_request(si.NodeRequest, grpc_conversion.read_nodes, data),
-        "UpdateApplication": lambda data: parse_request(si.ApplicationRequest, grpc_conversion.read_applications, data),
-        "UpdateAllocation": lambda data: parse_request(si.AllocationRequest, grpc_conversion.read_allocations, data),
+        "UpdateNode": lambda data: grpc_conversion.read_nodes(parse_request(si.NodeRequest, data)),
+        "UpdateApplication": lambda data: grpc_conversion.read_applications(parse_request(si.ApplicationRequest, data)),
+        "UpdateAllocation": lambda data: grpc_conversion.read_allocations(parse_request(si.AllocationRequest, data)),
     }
     good = requests(VOICE)
     return {

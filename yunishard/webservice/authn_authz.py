@@ -27,7 +27,8 @@ from starlette.requests import Request
 from yunishard.common.config.acl import NOBODY, Acl
 from yunishard.common.group_ids import group_ids
 from yunishard.common.messages.query_messages import Actor
-from yunishard.common.process.limits import LogLimit
+from yunishard.common.process.folders import read_stamp
+from yunishard.common.retries import LogLimit
 from yunishard.common.settings import CERTIFICATE, PROXY, TOKEN
 from yunishard.common.transport.token_keys import TokenKeyError, TokenKeys, read_token_keys
 from yunishard.webservice import credentials
@@ -79,10 +80,9 @@ class KeyFile:
     def _stat(self) -> tuple[int, ...] | None:
         """A value that changes whenever the file does; None for a missing file."""
         try:
-            found = self._file.stat()
+            return read_stamp(self._file)
         except OSError:
             return None
-        return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,10 @@ import uvicorn
 
 from yunishard.common.config.acl import parse_acl
 from yunishard.common.names import WEBSERVICE, peer_name, process_label
-from yunishard.common.process.limits import Acceptor, DescriptorGuard, LogLimit, MemoryLimit
+from yunishard.common.process.limits import Acceptor, DescriptorGuard, MemoryLimit
 from yunishard.common.process.main import Arguments, Life
 from yunishard.common.process.process_metrics import ProcessMetrics
+from yunishard.common.retries import LogLimit
 from yunishard.common.settings import CERTIFICATE, PROXY, TOKEN, Settings, TlsPaths, host_and_port
 from yunishard.common.transport.token_keys import TokenKeyError
 from yunishard.webservice.api import Api

@@ -188,13 +188,10 @@ def _list_file(args: argparse.Namespace) -> Path:
 def read_list(file: Path) -> tuple[list[str], curve_keys.AllowList]:
     """Return the lines of the allow-list and its entries; none if it does not exist."""
     try:
-        with file.open("rb") as opened:
-            text = opened.read(curve_keys.LIST_BYTES_MAX).decode()
+        text = curve_keys.read_allow_list(file)
         return text.splitlines(), curve_keys.parse_allow_list(text)
     except FileNotFoundError:
         return [], {}
-    except UnicodeDecodeError:
-        raise curve_keys.AllowListError(f"{file}: not UTF-8 text") from None
     except curve_keys.AllowListError as error:
         raise curve_keys.AllowListError(f"{file}: {error}") from None
 
