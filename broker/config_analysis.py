@@ -70,8 +70,3 @@ def analyze(text: str) -> ConfigAnalysis:
         hierarchy=tuple(validation.find_hierarchy_problems(written, lines)),
         warnings=tuple(find_warnings(written, lines)),
     )
-
-
-def decode_analysis(data: bytes) -> ConfigAnalysis:
-    """Raises msgspec.MsgspecError for anything that is not an analysis."""
-    return msgspec.msgpack.decode(data, type=ConfigAnalysis)

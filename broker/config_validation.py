@@ -18,8 +18,10 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final, NamedTuple
 
+import msgspec
+
 from yunishard.broker.analysis_queue import PROCESSES_MAX, SYSTEM, AnalysisQueue, Job
-from yunishard.broker.config_analysis import ConfigAnalysis, decode_analysis
+from yunishard.broker.config_analysis import ConfigAnalysis
 from yunishard.common.config.model import compute_checksum
 from yunishard.common.config.parse import TEXT_BYTES_MAX
 from yunishard.common.config.problems import Problem
@@ -370,7 +372,7 @@ class ConfigPreloader:
             reason = outcome.problem or outcome.unavailable
             self._settle(lane, refuse_text(reason, is_incomplete=not outcome.problem))
             return self._advance(lane, now)
-        analysis = decode_analysis(outcome.analysis)
+        analysis = msgspec.msgpack.decode(outcome.analysis, type=ConfigAnalysis)
         self._cache.add(key, analysis, len(outcome.analysis))
         sends: list[Outgoing] = []
         for name in [name for name, waiting in self._lanes.items() if waiting[0].job and waiting[0].key == key]:

@@ -24,7 +24,7 @@ import msgspec
 
 from yunishard.broker.hosts import Host
 from yunishard.broker.registry import WorkerSlot, build_answer
-from yunishard.broker.state import BrokerState, MoveReason
+from yunishard.broker.state import BrokerState
 from yunishard.common.messages.control_messages import HostRecorded, RecordHost, WorkersWanted
 from yunishard.common.messages.kinds import Header
 from yunishard.common.messages.query_messages import ChangeHosts
@@ -107,7 +107,7 @@ class Placement:
             return False
         before = self._hosts.find(slot.host)
         if before is not None:
-            self._count_move("lost" if before.state == "lost" else "drain")
+            self._state.counters.moves["lost" if before.state == "lost" else "drain"] += 1
             self._state.notes.append(f"partition {partition} moves from host {slot.host} to {chosen.name}")
         self._assign(partition, chosen, now)
         return True
@@ -140,9 +140,6 @@ class Placement:
         slots = self._registry.slots.values()
         return Counter(one.host for one in slots), Counter((one.host, one.rm) for one in slots)
 
-    def _count_move(self, reason: MoveReason) -> None:
-        self._state.counters.moves[reason] += 1
-
     # Planned moves --------------------------------------------------------------------------------------------------
 
     def _give_up(self, partition: str, slot: WorkerSlot, now: float) -> None:
@@ -158,7 +155,7 @@ class Placement:
             slot.host, slot.give_up_at = slot.worker_host, NEVER
             self._registry.changed_rms[slot.rm] = None
         elif (chosen := self._choose(partition, slot)) is not None:
-            self._count_move("unserved")
+            self._state.counters.moves["unserved"] += 1
             self._assign(partition, chosen, now)
 
     def _improve(self, now: float) -> int:
@@ -185,17 +182,15 @@ class Placement:
                 self._state.notes.append("the partitions are balanced over the hosts")
             return MOVES_MAX
         self._state.notes.append(f"partition {partition} moves from host {slots[partition].host} to {target.name}")
-        self._count_move("rebalance")
+        self._state.counters.moves["rebalance"] += 1
         self._assign(partition, target, now)
         return 1
 
-    def rebalance(self) -> None:
-        """Move partitions until no move makes the numbers per core more even."""
-        self.is_rebalancing = True
-        self._given_up.clear()
-
-    def clear_failures(self, host: str) -> None:
-        """Discard the note that workers on this host were not ready in time: it has started again."""
+    def greet(self, supervisor: str, host: str) -> None:
+        """Report to this supervisor again, and discard the note that workers on its host were not ready in time, as it
+        has just connected.
+        """
+        self._reported.pop(supervisor, None)
         self._given_up = {partition: name for partition, name in self._given_up.items() if name != host}
 
     # Requests of operators ------------------------------------------------------------------------------------------
@@ -241,7 +236,8 @@ class Placement:
         if wanted.action == "rebalance":
             if len(others) < 2:
                 return build_answer(source, ref, HTTPStatus.CONFLICT, b"fewer than two hosts can get partitions")
-            self.rebalance()
+            self.is_rebalancing = True
+            self._given_up.clear()
             self._state.notes.append("an operator has requested a rebalancing")
             return self.answer_view(source, ref)
         if host is None:
@@ -289,10 +285,6 @@ class Placement:
         return self.answer_view(source, ref)
 
     # Reports to supervisors -----------------------------------------------------------------------------------------
-
-    def forget_report(self, supervisor: str) -> None:
-        """Report to this supervisor again, as it has just connected."""
-        self._reported.pop(supervisor, None)
 
     def report(self) -> list[Outgoing]:
         """Send each supervisor the partitions that its host needs workers for, if they have changed, and the workers

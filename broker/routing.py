@@ -474,8 +474,7 @@ class BrokerMachine:
         """Handle the Hello of a supervisor, with the workers that still run on its host."""
         host = self.state.hosts.greet(supervisor, hello, now)
         self.state.notes.append(f"the supervisor of host {host.name} is connected")
-        self._placement.forget_report(supervisor)
-        self._placement.clear_failures(host.name)
+        self._placement.greet(supervisor, host.name)
         self._grants.renew_unclaimed(host.name, hello.workers.values())
 
     def _handle_supervisor(self, incoming: Incoming, now: float) -> list[Outgoing]:

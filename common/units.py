@@ -131,11 +131,7 @@ def format_ago(at_ns: int | None, now_ns: int) -> str:
     """
     if not at_ns:
         return UNKNOWN
-    return _describe_age((now_ns - at_ns) // _NS)
-
-
-@lru_cache(maxsize=CACHED_MAX)
-def _describe_age(seconds: int) -> str:
+    seconds = (now_ns - at_ns) // _NS
     return next((f"{seconds // size} {unit} ago" for unit, size in _STEPS if seconds >= size), "just now")
 
 

@@ -5,13 +5,7 @@ import sys
 
 from yunishard.deploy.up import add_up_arguments, run_up
 
-
-def run() -> int:
-    """Read the options and start everything; the exit status."""
+if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m yunishard.deploy")
     add_up_arguments(parser)
-    return run_up(parser.parse_args())
-
-
-if __name__ == "__main__":
-    sys.exit(run())
+    sys.exit(run_up(parser.parse_args()))

@@ -189,7 +189,7 @@ def _check_rules(rules: Sequence[model.PlacementRuleConfig], root: model.QueuePl
     """Check each rule together with the rules for its parent queue."""
     queues = {place.full_path for place in root.walk()} if rules else set()
     for index, rule in enumerate(rules):
-        links = list(_links(rule, f"{path}[{index}]"))
+        links = [(link, f"{path}[{index}]{'.parent' * depth}") for depth, link in enumerate(rule.walk())]
         for link, at in links:
             _check_filter(link.filter, f"{at}.filter", report)
         for (child, _), (parent, at) in pairwise(links):
@@ -197,13 +197,6 @@ def _check_rules(rules: Sequence[model.PlacementRuleConfig], root: model.QueuePl
                 message = f"create has no effect: rule {child.name} may not create the queue below"
                 report.warn(f"{at}.create", message, hint="both are created together, or none")
         _check_fixed(links, queues, report)
-
-
-def _links(rule: model.PlacementRuleConfig | None, path: str) -> Iterator[tuple[model.PlacementRuleConfig, str]]:
-    """Yield a rule, the rule of its parent, and so on, each with its path in the text."""
-    while rule is not None:
-        yield rule, path
-        rule, path = rule.parent, f"{path}.parent"
 
 
 def _check_filter(rule_filter: model.FilterConfig, path: str, report: Report) -> None:

@@ -21,23 +21,10 @@ from yunishard.common.process.terminal import clean, clean_output
 _log = logging.getLogger("core.process")
 
 
-class _LogLine(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One line in the format `json`, in this order."""
-
-    time: str
-    """RFC 3339 in UTC, with milliseconds."""
-    level: str
-    """`debug`, `info`, `warning`, `error` or `critical`."""
-    process: str
-    pid: int
-    logger: str
-    message: str
-    exception: str = ""
-    """The traceback; missing without an exception."""
-
-
 class JsonFormatter(logging.Formatter):
-    """Formats a record as one JSON object in one line, in UTF-8."""
+    """Formats a record as one JSON object in one line, in UTF-8: the time in UTC as RFC 3339 with milliseconds, the
+    level in lower case, the process with its id, the logger, the message, and the traceback of an exception, if any.
+    """
 
     def __init__(self, process: str) -> None:
         super().__init__()
@@ -48,15 +35,16 @@ class JsonFormatter(logging.Formatter):
         if record.stack_info:
             traceback.append(self.formatStack(record.stack_info))
         at = datetime.fromtimestamp(record.created, UTC)
-        line = _LogLine(
-            time=at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            level=record.levelname.lower(),
-            process=self._process,
-            pid=record.process or 0,
-            logger=record.name,
-            message=_encodable(record.getMessage()),
-            exception=_encodable("\n".join(traceback)),
-        )
+        line = {
+            "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "process": self._process,
+            "pid": record.process or 0,
+            "logger": record.name,
+            "message": _encodable(record.getMessage()),
+        }
+        if traceback:
+            line["exception"] = _encodable("\n".join(traceback))
         return msgspec.json.encode(line).decode()
 
 
