@@ -194,6 +194,7 @@ def test_a_job_that_an_operator_kills_fails_and_does_not_ask_again() -> None:
     assert [one.application_id for one in batch.removals] == ["job-1"]
     job = replay.jobs["job-1"]
     assert (job.state, job.is_refused, job.preemptions) == ("failed", False, 0)
+    assert job.problem == "ended by the core: killed by alice"
 
 
 def test_a_preempted_task_is_confirmed_and_asks_again() -> None:

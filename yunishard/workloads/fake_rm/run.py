@@ -6,14 +6,11 @@ The docstring of `run_fake_rm` is the help text. Not here: decisions about appli
 
 import argparse
 import asyncio
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Final
 
 from yunishard.cli.main import CommandFailed, CommandUnusable, add_core_options, check_by, parse_whole
 from yunishard.common.messages.wire import NEVER
-from yunishard.common.names import RM_ID
 from yunishard.common.simulated_nodes import NODE_RESOURCES, NODES_MAX, name_simulated_nodes, parse_node_resources
 from yunishard.common.text_formats import format_count, parse_duration
 from yunishard.sdk.client import ResourceManager, connect, split_addresses
@@ -21,7 +18,7 @@ from yunishard.sdk.exceptions import KeyFileError, RegistrationRefused, SessionL
 from yunishard.workloads.fake_rm import workload
 from yunishard.workloads.fake_rm.machine import FakeNodes, FakeRM
 from yunishard.workloads.fake_rm.workload import Workload, build_configuration, find_rate
-from yunishard.workloads.replay.run import send_batch
+from yunishard.workloads.replay.run import cancel_at_signal, parse_rm_id, send_batch
 from yunishard.workloads.replay.user_queues import UserQueues, read_user_queues
 
 RM_ID_DEFAULT: Final = "fake"
@@ -67,7 +64,7 @@ def add_fake_rm_arguments(parser: argparse.ArgumentParser) -> None:
     add("--config", metavar="FILE", help=about)
     about = "end after this time (default: at Ctrl-C)"
     add("--duration", type=_parse_time, default=NEVER, metavar="DURATION", help=about)
-    add("--rm-id", type=_parse_rm_id, default=RM_ID_DEFAULT, metavar="ID", help=f"(default: {RM_ID_DEFAULT})")
+    add("--rm-id", type=parse_rm_id, default=RM_ID_DEFAULT, metavar="ID", help=f"(default: {RM_ID_DEFAULT})")
     add_core_options(parser, split_addresses)
 
 
@@ -123,7 +120,7 @@ async def connect_and_play(args: argparse.Namespace, config: str, fake: FakeRM) 
     because it has restarted without its state, for example, is followed by another one.
     """
     end_at = asyncio.get_running_loop().time() + args.duration
-    with _interruptible():
+    with cancel_at_signal():
         try:
             while not await _play_session(args, config, fake, end_at):
                 fake.begin_session()
@@ -225,29 +222,6 @@ def _write(line: str) -> None:
     print(line, flush=True)  # noqa: T201 - this is the output
 
 
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let the first signal cancel the running task; later ones are ignored, as leaving is bounded."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None
-    was_cancelled = False
-
-    def stop() -> None:
-        nonlocal was_cancelled
-        if not was_cancelled:
-            was_cancelled = True
-            task.cancel()
-
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    for number in signals:
-        loop.add_signal_handler(number, stop)
-    try:
-        yield
-    finally:
-        for number in signals:
-            loop.remove_signal_handler(number)
-
-
 # Options --------------------------------------------------------------------------------------------------------------
 
 _RATE_MIN: Final = 0.01
@@ -270,9 +244,3 @@ def _parse_time(text: str) -> float:
     if found is None or found <= 0:
         raise argparse.ArgumentTypeError(f"expected a duration such as 500ms, 15s or 1m30s, got {text[:32]!r}")
     return found
-
-
-def _parse_rm_id(text: str) -> str:
-    if not RM_ID.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not made of up to 64 letters, digits and _ . : -")
-    return text

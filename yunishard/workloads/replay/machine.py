@@ -165,7 +165,7 @@ class Replay(Observer):
             job.preemptions += 1
             job.lost_s += 0.0 if eviction.started is None else at - eviction.started
         else:
-            job.problem = f"allocation {eviction.key} ended by the core: {eviction.reason}"
+            job.problem = job.problem or f"allocation {eviction.key} ended by the core: {eviction.reason}"
 
     def rejected(self, application_id: str, key: str, reason: str, at: float) -> None:
         job = self.jobs[application_id]

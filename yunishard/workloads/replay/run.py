@@ -59,7 +59,7 @@ def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
     add("--output", type=Path, metavar="DIR", help=about)
     add("--strict", action="store_true", help="refuse a log with a malformed line instead of skipping it")
     add("--json", action="store_true", help="print nothing but the summary, as one JSON document")
-    add("--rm-id", type=_parse_rm_id, default="replay", metavar="ID", help="id of the RM (default: replay)")
+    add("--rm-id", type=parse_rm_id, default="replay", metavar="ID", help="id of the RM (default: replay)")
     where = parser.add_mutually_exclusive_group()
     about = (
         "the native port of a running core, or several of them with commas between: the replay continues at the next "
@@ -139,7 +139,8 @@ def _parse_positive(text: str) -> float:
     return number
 
 
-def _parse_rm_id(text: str) -> str:
+def parse_rm_id(text: str) -> str:
+    """Parse the id of an RM, for the `type` of an option."""
     if not RM_ID.fullmatch(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not made of up to 64 letters, digits and _ . : -")
     return text
@@ -246,6 +247,29 @@ async def send_batch(rm: ResourceManager, batch: Batch) -> list[str]:
     return problems
 
 
+@contextmanager
+def cancel_at_signal() -> Iterator[list[int]]:
+    """Let the first signal cancel the running task, and give a list that then has its number. Later ones are ignored,
+    as the way out is bounded.
+    """
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    received: list[int] = []
+
+    def stop(number: int) -> None:
+        if not received:
+            received.append(number)
+            task.cancel()
+
+    for number in SIGNALS:
+        loop.add_signal_handler(number, stop, number)
+    try:
+        yield received
+    finally:
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
+
+
 class ReplayDriver:
     """Runs one replay against one core, in the main thread, as it handles signals."""
 
@@ -259,8 +283,8 @@ class ReplayDriver:
         """Real time of the first submission."""
         self._received_s = 0.0
         """Real time of the last answer."""
-        self._signal: int | None = None
-        """The first signal that interrupted the replay; later ones are ignored, as the way out is bounded."""
+        self._signals: list[int] = []
+        """The signal that interrupted the replay, if there was one."""
 
     @property
     def jobs(self) -> Iterable[workload.Job]:
@@ -271,7 +295,7 @@ class ReplayDriver:
         """Connect, replay, and print the summary; return the exit status."""
         args, config = self._args, self._replay.plan.build_configuration()
         keys = args.keys if args.address else ""
-        with self._interruptible():
+        with cancel_at_signal() as self._signals:
             try:
                 async with (
                     nullcontext(args.address) if args.address else local_system() as address,
@@ -279,9 +303,11 @@ class ReplayDriver:
                 ):
                     return await self._replay_with(rm)
             except asyncio.CancelledError:
-                if self._signal is None:
+                if not self._signals:
                     raise
-                raise CommandFailed("interrupted before anything was submitted", status=128 + self._signal) from None
+                raise CommandFailed(
+                    "interrupted before anything was submitted", status=128 + self._signals[0]
+                ) from None
             except (RegistrationRefused, KeyFileError, ConnectionError, TimeoutError) as error:
                 raise CommandUnusable(str(error)) from None
 
@@ -293,8 +319,8 @@ class ReplayDriver:
         replay, elapsed_s = self._replay, self._elapsed_s(monotonic())
         summary = summarize(replay, elapsed_s=elapsed_s, speed=self.speed, tick_s=TICK_S, malformed=self._malformed)
         print(format_json(summary) if in_json else format_text(summary), flush=True)  # noqa: T201 - this is the output
-        if self._signal is not None:
-            return 128 + self._signal
+        if self._signals:
+            return 128 + self._signals[0]
         return 0 if summary.complete else NOT_DONE
 
     def _describe_plan(self) -> str:
@@ -316,7 +342,7 @@ class ReplayDriver:
                 await self._tick(rm, receiver, interval_s, show)
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if self._signal is None or task is None:
+            if not self._signals or task is None:
                 raise
             task.uncancel()  # the signal requested it; the summary follows
             self._replay.note("interrupted")
@@ -362,22 +388,3 @@ class ReplayDriver:
 
     def _log_s(self, real_s: float) -> float:
         return self._elapsed_s(real_s) * self.speed
-
-    @contextmanager
-    def _interruptible(self) -> Iterator[None]:
-        """Let the first signal cancel the running task."""
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task is not None
-
-        def stop(number: int) -> None:
-            if self._signal is None:
-                self._signal = number
-                task.cancel()
-
-        for number in SIGNALS:
-            loop.add_signal_handler(number, stop, number)
-        try:
-            yield
-        finally:
-            for number in SIGNALS:
-                loop.remove_signal_handler(number)
