@@ -55,6 +55,8 @@ QUEUES: Final = Table(
     columns=(
         Column("queue", Kind.TEXT, "Full path.", "path", _EVERYWHERE, link="queue", is_public=True),
         Column("state", Kind.STATE, "Active, stopped or draining.", views=_EVERYWHERE, is_public=True),
+        Column("leaf", Kind.FLAG, "Whether applications may be in it.", "leaf", is_public=True),
+        Column("managed", Kind.FLAG, "Whether the configuration defines it.", "managed", is_public=True),
         Column(
             "used", Kind.AMOUNTS, "The amounts that allocations in it and below it use.", "allocated", _LIST | _DETAIL
         ),
@@ -73,6 +75,7 @@ QUEUES: Final = Table(
             "pending",
             _LIST | _TOP | _DETAIL,
         ),
+        Column("headroom", Kind.LIMITS, "The amounts that may still be placed in it.", views=_WIDE | _DETAIL),
         Column(
             "runningApplications",
             Kind.NUMBER,
@@ -90,6 +93,7 @@ QUEUES: Final = Table(
             views=_WIDE | _DETAIL,
             heading="apps",
         ),
+        Column("priority", Kind.NUMBER, "The highest priority of its asks, as its parent sees it; null without asks."),
         Column(
             "lastAllocation",
             Kind.TIME,
@@ -97,10 +101,6 @@ QUEUES: Final = Table(
             views=_WIDE | _TOP_WIDE | _BOARD | _DETAIL,
             heading="last allocation",
         ),
-        Column("headroom", Kind.LIMITS, "The amounts that may still be placed in it.", views=_WIDE | _DETAIL),
-        Column("priority", Kind.NUMBER, "The highest priority of its asks, as its parent sees it; null without asks."),
-        Column("leaf", Kind.FLAG, "Whether applications may be in it.", "leaf", is_public=True),
-        Column("managed", Kind.FLAG, "Whether the configuration defines it.", "managed", is_public=True),
     ),
     filters=(
         _has_text("paths"),
@@ -155,15 +155,19 @@ APPLICATIONS: Final = Table(
             _LIST | _TOP_WIDE | _BOARD | _DETAIL,
             link="user",
         ),
+        Column("groups", Kind.TEXTS, "The groups of its user.", views=_WIDE | _DETAIL, is_sortable=False),
+        Column("pending", Kind.AMOUNTS, "The amounts that its asks wait for.", "pending", _EVERYWHERE),
+        Column("asks", Kind.NUMBER, "Its pending asks.", views=_LIST | _TOP_WIDE | _BOARD | _DETAIL),
         Column(
             "used", Kind.AMOUNTS, "The amounts that its allocations use, with placeholders.", "charged", _EVERYWHERE
         ),
-        Column("pending", Kind.AMOUNTS, "The amounts that its asks wait for.", "pending", _EVERYWHERE),
         Column("allocations", Kind.NUMBER, "Its allocations.", views=_LIST | _BOARD | _DETAIL, heading="allocs"),
-        Column("asks", Kind.NUMBER, "Its pending asks.", views=_LIST | _TOP_WIDE | _BOARD | _DETAIL),
         Column(
             "submitted", Kind.TIME, "The time of its submission.", "submitted_ns", _LIST | _TOP_WIDE | _BOARD | _DETAIL
         ),
+        Column("started", Kind.TIME, "The time when it last began to run.", "started_ns", _WIDE | _DETAIL),
+        Column("finished", Kind.TIME, "The time when it ended.", "finished_ns", _WIDE | _DETAIL),
+        Column("priority", Kind.NUMBER, "The highest priority of its asks; null without asks."),
         Column(
             "reason",
             Kind.CODE,
@@ -171,10 +175,6 @@ APPLICATIONS: Final = Table(
             views=_LIST | _TOP_WIDE | _BOARD,
             heading="waits for",
         ),
-        Column("priority", Kind.NUMBER, "The highest priority of its asks; null without asks."),
-        Column("groups", Kind.TEXTS, "The groups of its user.", views=_WIDE | _DETAIL, is_sortable=False),
-        Column("started", Kind.TIME, "The time when it last began to run.", "started_ns", _WIDE | _DETAIL),
-        Column("finished", Kind.TIME, "The time when it ended.", "finished_ns", _WIDE | _DETAIL),
         Column("message", Kind.TEXT, "The reason why it was rejected.", views=_WIDE | _DETAIL),
     ),
     filters=(
@@ -225,16 +225,25 @@ ASKS: Final = Table(
         Column(
             "user", Kind.TEXT, "The user that submitted the application.", "application.user.name", _LIST, link="user"
         ),
-        Column("count", Kind.NUMBER, "The number of them.", views=_LIST | _BOARD),
-        Column("resource", Kind.AMOUNTS, "The amounts that each of them asks for.", "head.resources", _LIST | _BOARD),
         Column(
             "state",
             Kind.STATE,
             "`pending`; `reserved`: a node is reserved for the first; `held`: they wait for a placeholder.",
             views=_LIST | _BOARD,
         ),
+        Column("count", Kind.NUMBER, "The number of them.", views=_LIST | _BOARD),
+        Column("resource", Kind.AMOUNTS, "The amounts that each of them asks for.", "head.resources", _LIST | _BOARD),
         Column("priority", Kind.NUMBER, "Their priority.", "group.priority", _LIST | _BOARD),
         Column("created", Kind.TIME, "The time when the first of them was created.", "head.created_ns", _LIST | _BOARD),
+        Column("placeholder", Kind.FLAG, "Whether they are placeholders of a gang.", "head.placeholder"),
+        Column("taskGroup", Kind.TEXT, "Their group in the gang.", "head.task_group"),
+        Column(
+            "requiredNode",
+            Kind.TEXT,
+            "The only node that they may run on.",
+            "group.shape.required_node",
+            link="node",
+        ),
         Column("reason", Kind.CODE, "The reason why they wait.", views=_LIST | _BOARD, heading="waits for"),
         Column(
             "message",
@@ -243,15 +252,6 @@ ASKS: Final = Table(
             views=_WIDE | _BOARD,
             heading="last attempt",
         ),
-        Column(
-            "requiredNode",
-            Kind.TEXT,
-            "The only node that they may run on.",
-            "group.shape.required_node",
-            link="node",
-        ),
-        Column("placeholder", Kind.FLAG, "Whether they are placeholders of a gang.", "head.placeholder"),
-        Column("taskGroup", Kind.TEXT, "Their group in the gang.", "head.task_group"),
     ),
     filters=(
         Filter("text", "Only with this text in the key of the first ask; case does not matter.", "Name"),
@@ -271,6 +271,11 @@ NODES: Final = Table(
     columns=(
         Column("node", Kind.TEXT, "Its ID.", "node_id", _EVERYWHERE, link="node"),
         Column("state", Kind.STATE, "Schedulable, unschedulable or cordoned.", views=_EVERYWHERE, also="reserved"),
+        Column("host", Kind.TEXT, "The host name.", views=_WIDE | _DETAIL),
+        Column("rack", Kind.TEXT, "The rack.", views=_WIDE | _TOP_WIDE | _BOARD | _DETAIL),
+        Column("instanceType", Kind.TEXT, "The instance type.", views=_WIDE | _DETAIL),
+        Column("partition", Kind.TEXT, "Its partition."),
+        Column("capacity", Kind.AMOUNTS, "Its size.", "capacity", _LIST | _DETAIL),
         Column(
             "used", Kind.AMOUNTS, "The amounts that allocations of the partition use.", "allocated", _LIST | _DETAIL
         ),
@@ -282,16 +287,11 @@ NODES: Final = Table(
             _LIST | _DETAIL,
         ),
         Column("available", Kind.AMOUNTS, "The amounts that are left.", "available", _LIST | _TOP | _DETAIL),
-        Column("capacity", Kind.AMOUNTS, "Its size.", "capacity", _LIST | _DETAIL),
+        Column("allocations", Kind.NUMBER, "Allocations of the partition.", views=_EVERYWHERE, heading="allocs"),
+        Column("reserved", Kind.FLAG, "Whether it is reserved for an ask."),
         Column(
             "utilization", Kind.PERCENT, "The largest used share of any resource type.", views=_LIST, heading="used%"
         ),
-        Column("allocations", Kind.NUMBER, "Allocations of the partition.", views=_EVERYWHERE, heading="allocs"),
-        Column("reserved", Kind.FLAG, "Whether it is reserved for an ask."),
-        Column("host", Kind.TEXT, "The host name.", views=_WIDE | _DETAIL),
-        Column("rack", Kind.TEXT, "The rack.", views=_WIDE | _TOP_WIDE | _BOARD | _DETAIL),
-        Column("instanceType", Kind.TEXT, "The instance type.", views=_WIDE | _DETAIL),
-        Column("partition", Kind.TEXT, "Its partition."),
     ),
     filters=(
         _has_text("IDs"),

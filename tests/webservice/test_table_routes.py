@@ -79,7 +79,7 @@ def test_the_worker_gets_the_filters_that_are_set() -> None:
         ("nodes?offset=x", f"offset must be a number from 0 to {OFFSET_MAX}"),
         (
             "queues?sort=-name",
-            "queues cannot be sorted by 'name', but by queue, state, used, guaranteed, maximum",
+            "queues cannot be sorted by 'name', but by queue, state, leaf, managed, used",
         ),
         (
             "applications?sort=groups",
@@ -87,7 +87,7 @@ def test_the_worker_gets_the_filters_that_are_set() -> None:
         ),
         (
             "nodes?sort=rack.gpu",
-            "'rack.gpu' is no order of nodes: a resource type may follow in used.TYPE, foreign.TYPE",
+            "'rack.gpu' is no order of nodes: a resource type may follow in capacity.TYPE, used.TYPE",
         ),
         ("nodes?sort=used.", "'used.' is no order of nodes: a resource type may follow in"),
         ("nodes?state=full", "state must be one of schedulable, unschedulable, cordoned, reserved, not 'full'"),

@@ -46,13 +46,13 @@ def test_a_list_shows_units_for_operators(fake: FakeWeb, capsys: pytest.CaptureF
         "STATE",
         "QUEUE",
         "USER",
-        "USED",
         "PENDING",
-        "ALLOCS",
         "ASKS",
+        "USED",
+        "ALLOCS",
         "SUBMITTED",
     ]
-    assert first.startswith("app-1        running   root.a  alice  1 vcore, 1 GiB  2.5 vcore   1,200     3  ")
+    assert first.startswith("app-1        running   root.a  alice  2.5 vcore     3  1 vcore, 1 GiB   1,200  ")
     assert re.search(r" d ago +-$", first)
     assert second.split() == ["app-2", "accepted", "root.b", "bob", "0", "0", "0", "0", "-", "-"]
 
@@ -135,7 +135,7 @@ def test_an_application_is_shown_with_its_asks_and_allocations(
     out = capsys.readouterr().out
     assert "state        running\n" in out
     assert "groups       dev\n" in out
-    assert "vcore         1      2.5\n" in out
+    assert "vcore         2.5      1\n" in out
     assert "Pending asks (1)\n" in out
     assert "Allocations (30, the first 20)\n" in out
     assert "2023-11-14T22:13:20Z  accepted     for 1 min 30 s\n" in out

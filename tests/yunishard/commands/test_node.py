@@ -39,9 +39,9 @@ def test_nodes_are_listed_with_their_usage(fake: FakeWeb, capsys: pytest.Capture
     fake.says_table("nodes", NODES)
     assert node(fake, "list") == 0
     head, first, second = capsys.readouterr().out.splitlines()
-    assert head.split() == ["NODE", "STATE", "USED", "FOREIGN", "AVAILABLE", "CAPACITY", "USED%", "ALLOCS"]
-    assert first.startswith("n1    schedulable              1 vcore  0.5 vcore  2.5 vcore  4 vcore, 8 GiB, 110 pods")
-    assert second.startswith("n2    unschedulable, reserved  0  ")
+    assert head.split() == ["NODE", "STATE", "CAPACITY", "USED", "FOREIGN", "AVAILABLE", "ALLOCS", "USED%"]
+    assert first.startswith("n1    schedulable              4 vcore, 8 GiB, 110 pods  1 vcore  0.5 vcore  2.5 vcore")
+    assert second.startswith("n2    unschedulable, reserved  4 vcore, ")
 
 
 def test_a_terminal_gets_bars_with_the_foreign_part(
@@ -78,7 +78,7 @@ def test_a_node_is_shown_with_its_allocations(fake: FakeWeb, capsys: pytest.Capt
     assert "zone          z1\n" in out
     assert "si/io" not in out
     assert "reserved for  app-2/ask-1\n" in out
-    assert "RESOURCE  USED  FOREIGN  AVAILABLE  CAPACITY\nvcore        1      0.5        2.5         4\n" in out
+    assert "RESOURCE  CAPACITY  USED  FOREIGN  AVAILABLE\nvcore            4     1      0.5        2.5\n" in out
     assert "Allocations (1)\n" in out
     assert "Allocations of other schedulers (1)\n" in out
 

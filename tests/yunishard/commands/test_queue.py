@@ -95,8 +95,8 @@ def test_csv_has_amounts_in_base_units(fake: FakeWeb, capsys: pytest.CaptureFixt
     fake.says_table("queues", QUEUES[:1])
     assert queue(fake, "list", "--csv") == 0
     head, row = capsys.readouterr().out.splitlines()
-    assert head.startswith("queue,state,used.vcore,used.memory,guaranteed.vcore,")
-    assert row.startswith(f"root,active,30000,{30 * GIB},,,40000,,20000,,2,")
+    assert head.startswith("queue,state,leaf,managed,used.vcore,used.memory,guaranteed.vcore,")
+    assert row.startswith(f"root,active,true,true,30000,{30 * GIB},,,40000,,20000,,,,2,")
 
 
 QUEUE = {
