@@ -10,8 +10,15 @@ from aiohttp.client_reqrep import ConnectionKey
 
 from tests.kubernetes_shim.fake_api import Answer, FakeApi, make_pod, serve_fake_api
 from yunishard.kubernetes_shim import client as client_module
-from yunishard.kubernetes_shim import pacing
-from yunishard.kubernetes_shim.client import KubernetesClient, KubernetesError, LineSplitter, build_path, describe
+from yunishard.kubernetes_shim.client import (
+    Backoff,
+    KubernetesClient,
+    KubernetesError,
+    LineSplitter,
+    RequestRate,
+    build_path,
+    describe,
+)
 from yunishard.kubernetes_shim.objects import CSI_NODES, NODES, PODS
 
 Test = Callable[[FakeApi, KubernetesClient], Awaitable[None]]
@@ -27,7 +34,7 @@ def run(test: Test) -> None:
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pacing, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(client_module, "FIRST_PAUSE_S", 0.001)
 
 
 def test_a_list_is_read_in_pages() -> None:
@@ -212,3 +219,19 @@ def test_a_failed_connection_is_described_by_its_cause(error: OSError, expected:
     text = describe(ClientConnectorCertificateError(key, refused))
     assert text.startswith("its certificate is not one of the configured authority (")
     assert describe(TimeoutError()) == "TimeoutError"
+
+
+def test_requests_wait_for_their_turn() -> None:
+    rate = RequestRate(10, 3)
+    assert [round(rate.reserve(5.0), 3) for _ in range(5)] == [0, 0, 0, 0.1, 0.2]
+    assert rate.reserve(5.3) == 0
+    assert [round(rate.reserve(100.0), 3) for _ in range(4)] == [0, 0, 0, 0.1]
+
+
+def test_pauses_double_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "FIRST_PAUSE_S", 0.001)
+    backoff = Backoff(0.003)
+    assert all(low <= backoff.next_pause() <= high for low, high in ((0.0005, 0.001), (0.001, 0.002), (0.0015, 0.003)))
+    assert backoff.next_pause() <= 0.003
+    backoff.reset()
+    assert backoff.next_pause() <= 0.001

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.kubernetes_shim.fake_api import FakeApi, make_pod, serve_fake_api
+from yunishard.kubernetes_shim import client as client_module
 from yunishard.kubernetes_shim import driver as driver_module
-from yunishard.kubernetes_shim import pacing
 from yunishard.kubernetes_shim.actions import (
     Action,
     BindPod,
@@ -168,7 +168,7 @@ def core(monkeypatch: pytest.MonkeyPatch) -> FakeCore:
     monkeypatch.setattr(driver_module, "connect", core.connect)
     monkeypatch.setattr(driver_module, "RECONNECT_S", 0.001)
     monkeypatch.setattr(driver_module, "REFUSED_S", (0.001,))
-    monkeypatch.setattr(pacing, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(client_module, "FIRST_PAUSE_S", 0.001)
     return core
 
 

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.kubernetes_shim.fake_api import Answer, FakeApi, Json, serve_fake_api
+from yunishard.kubernetes_shim import client as client_module
 from yunishard.kubernetes_shim import lease as lease_module
-from yunishard.kubernetes_shim import pacing
 from yunishard.kubernetes_shim.client import KubernetesClient
 from yunishard.kubernetes_shim.lease import Expiry, LeaseHolder, LeaseLost, build_renewal
 from yunishard.kubernetes_shim.objects import Lease, LeaseSpec, ObjectMeta
@@ -18,7 +18,7 @@ COLLECTION = "apis/coordination.k8s.io/v1/leases"
 def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease_module, "RETRY_S", 0.01)
     monkeypatch.setattr(lease_module, "RENEW_S_MAX", 0.2)
-    monkeypatch.setattr(pacing, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(client_module, "FIRST_PAUSE_S", 0.001)
 
 
 def run(test: Callable[[FakeApi, KubernetesClient], Awaitable[None]]) -> None:

@@ -6,7 +6,6 @@ import pytest
 
 from tests.kubernetes_shim.fake_api import Answer, FakeApi, make_pod, serve_fake_api
 from yunishard.kubernetes_shim import client as client_module
-from yunishard.kubernetes_shim import pacing
 from yunishard.kubernetes_shim.client import KubernetesClient, KubernetesError
 from yunishard.kubernetes_shim.objects import PODS, Pod
 from yunishard.kubernetes_shim.reflector import ObjectEvent, Reflector
@@ -39,7 +38,7 @@ class Receiver:
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pacing, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(client_module, "FIRST_PAUSE_S", 0.001)
 
 
 def run(test: Callable[[FakeApi, Receiver], Awaitable[None]], *, with_pods: tuple[str, ...] = ("a",)) -> None:

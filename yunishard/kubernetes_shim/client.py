@@ -19,6 +19,7 @@ import logging
 import os
 import random
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Generic, Literal, NamedTuple, Self, TypeVar
@@ -31,7 +32,6 @@ from yarl import URL
 from yunishard.kubernetes_shim.kubeconfig import Access, AccessError
 from yunishard.kubernetes_shim.metrics import ApiMetrics
 from yunishard.kubernetes_shim.objects import PODS, Kind, Object, decode_object
-from yunishard.kubernetes_shim.pacing import Backoff, RequestRate
 
 REQUESTS_PER_S: Final = 1000.0
 """Requests a second, the setting `kubernetes.qps`; more wait for their turn."""
@@ -50,6 +50,12 @@ ANSWER_S_MAX: Final = 60.0
 
 RETRY_AFTER_S_MAX: Final = 60.0
 """The longest pause that the API server can ask for with `Retry-After`."""
+
+FIRST_PAUSE_S: Final = 0.1
+"""Seconds before the first repetition of a request. Each pause is twice the one before."""
+
+LONGEST_PAUSE_S: Final = 15.0
+"""The longest pause between repetitions of a request."""
 
 SERVER_ERRORS_MAX: Final = 5
 """Answers 5xx to a request, in succession, after which the error is the caller's."""
@@ -187,6 +193,37 @@ def build_path(kind: Kind[_O], namespace: str, name: str = "", subresource: str 
     return "/" + "/".join(part for part in parts if part)
 
 
+class RequestRate:
+    """Bounds requests in time: `per_s` a second, and up to `burst` at once after a pause."""
+
+    def __init__(self, per_s: float, burst: int) -> None:
+        self._interval_s = 1 / per_s
+        self._ahead_s = (burst - 1) / per_s
+        self._next_at = 0.0
+
+    def reserve(self, now: float) -> float:
+        """Return the seconds after which the caller may send its request."""
+        at = max(self._next_at, now - self._ahead_s)
+        self._next_at = at + self._interval_s
+        return max(0.0, at - now)
+
+
+class Backoff:
+    """Pauses between repetitions: each twice the one before, up to a bound, and drawn between half of it and all."""
+
+    def __init__(self, longest_s: float = LONGEST_PAUSE_S) -> None:
+        self._longest_s = longest_s
+        self._next_s = FIRST_PAUSE_S
+
+    def next_pause(self) -> float:
+        pause_s = self._next_s
+        self._next_s = min(2 * pause_s, self._longest_s)
+        return pause_s * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+
+    def reset(self) -> None:
+        self._next_s = FIRST_PAUSE_S
+
+
 # The client -----------------------------------------------------------------------------------------------------------
 
 
@@ -214,7 +251,12 @@ class KubernetesClient:
         self._trouble = ""
         """Why the API server does not answer now; empty if it does."""
 
-    async def open(self) -> None:
+    async def close(self) -> None:
+        for session in (self._requests, self._watches):
+            if session is not None:
+                await session.close()
+
+    async def __aenter__(self) -> Self:
         """Read the credentials and prepare connections.
 
         Raises:
@@ -223,14 +265,6 @@ class KubernetesClient:
         await self.access.refresh(asyncio.get_running_loop().time())
         self._requests = self._make_session(self._connections, ANSWER_S_MAX)
         self._watches = self._make_session(0, SILENCE_S_MAX)
-
-    async def close(self) -> None:
-        for session in (self._requests, self._watches):
-            if session is not None:
-                await session.close()
-
-    async def __aenter__(self) -> Self:
-        await self.open()
         return self
 
     async def __aexit__(
@@ -430,7 +464,8 @@ class KubernetesClient:
             if not await self._check_refused(status):
                 await asyncio.sleep(_parse_pause(pause) or backoff.next_pause())
 
-    def _begin(
+    @asynccontextmanager
+    async def _begin(
         self,
         session: aiohttp.ClientSession | None,
         method: str,
@@ -438,10 +473,37 @@ class KubernetesClient:
         query: Mapping[str, str] | None = None,
         data: bytes | None = None,
         content_type: str = "",
-    ) -> "_Sending":
+    ) -> AsyncGenerator[aiohttp.ClientResponse]:
+        """Wait for the request's turn, send it, and give the answer within the block."""
         if session is None:
-            raise RuntimeError("this client is not open: use `async with`, or call `open`")
-        return _Sending(self, session, method, f"{path}?{urlencode(query)}" if query else path, data, content_type)
+            raise RuntimeError("this client is not open: use `async with`")
+        loop, headers = asyncio.get_running_loop(), {"Content-Type": content_type} if data is not None else {}
+        try:
+            await self._wait_for_turn()
+            if self.access.token:
+                headers["Authorization"] = f"Bearer {self.access.token}"
+            begun = loop.time()
+            response = await session.request(
+                method,
+                URL(f"{self.access.server}{path}{f'?{urlencode(query)}' if query else ''}", encoded=True),
+                data=data,
+                headers=headers,
+                ssl=self.access.tls or True,
+                server_hostname=self.access.tls_server_name,
+                allow_redirects=False,
+            )
+        except _UNANSWERED as error:
+            self.metrics.record(method, 0, 0.0)
+            self._log_trouble(describe(error))
+            raise
+        self.metrics.record(method, response.status, loop.time() - begun)
+        self._log_trouble("")
+        try:
+            yield response
+        except BaseException:
+            response.close()  # the rest of it may never arrive
+            raise
+        response.release()
 
     async def _wait_for_turn(self) -> None:
         now = asyncio.get_running_loop().time()
@@ -480,57 +542,6 @@ class _Tries:
             self.server_errors += 1
             return self.server_errors < SERVER_ERRORS_MAX
         return status == 429
-
-
-class _Sending:
-    """A request as a context manager: waits for its turn, sends, and gives the answer."""
-
-    def __init__(
-        self,
-        client: KubernetesClient,
-        session: aiohttp.ClientSession,
-        method: str,
-        target: str,
-        data: bytes | None,
-        content_type: str,
-    ) -> None:
-        self._client, self._session, self._method = client, session, method
-        self._target, self._data, self._content_type = target, data, content_type
-        self._response: aiohttp.ClientResponse | None = None
-
-    async def __aenter__(self) -> aiohttp.ClientResponse:
-        loop = asyncio.get_running_loop()
-        try:
-            await self._client._wait_for_turn()
-            begun = loop.time()
-            self._response = await self._request(self._client.access)
-        except _UNANSWERED as error:
-            self._client.metrics.record(self._method, 0, 0.0)
-            self._client._log_trouble(describe(error))
-            raise
-        self._client.metrics.record(self._method, self._response.status, loop.time() - begun)
-        self._client._log_trouble("")
-        return self._response
-
-    async def _request(self, access: Access) -> aiohttp.ClientResponse:
-        headers = {"Content-Type": self._content_type} if self._data is not None else {}
-        if access.token:
-            headers["Authorization"] = f"Bearer {access.token}"
-        return await self._session.request(
-            self._method,
-            URL(access.server + self._target, encoded=True),
-            data=self._data,
-            headers=headers,
-            ssl=access.tls or True,
-            server_hostname=access.tls_server_name,
-            allow_redirects=False,
-        )
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._response is not None:
-            self._response.release() if kind is None else self._response.close()
 
 
 def _read_change(kind: type[_O], line: bytes) -> Change[_O]:

@@ -15,9 +15,8 @@ from contextlib import aclosing
 from typing import Final, Generic, Literal, TypeVar
 
 from yunishard.kubernetes_shim.actions import SERVER_ERROR
-from yunishard.kubernetes_shim.client import Change, KubernetesClient, KubernetesError, Listing
+from yunishard.kubernetes_shim.client import Backoff, Change, KubernetesClient, KubernetesError, Listing
 from yunishard.kubernetes_shim.objects import Kind, Object
-from yunishard.kubernetes_shim.pacing import Backoff
 
 STEADY_S: Final = 10.0
 """Seconds that a watch has to last for its end to be ordinary. One that ends earlier is followed by a pause, which
