@@ -23,8 +23,8 @@ from tests.kubernetes.controlplane import ControlPlane, Json, build_node, build_
 from tests.kubernetes.system import QUEUES, configure, run_system
 from yunishard.kubernetes_shim.client import KubernetesClient
 from yunishard.kubernetes_shim.kubeconfig import read_kubeconfig
-from yunishard.kubernetes_shim.objects import NODES, PODS, Pod
-from yunishard.kubernetes_shim.reflector import ObjectEvent, Reflector
+from yunishard.kubernetes_shim.objects import NODES, PODS, ObjectEvent, Pod
+from yunishard.kubernetes_shim.reflector import Reflector
 
 CREATORS: Final = 8
 """Pods created at the same time."""

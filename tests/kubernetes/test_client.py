@@ -11,8 +11,8 @@ import yaml
 from tests.kubernetes.controlplane import ControlPlane, build_node, build_pod, certify_user
 from yunishard.kubernetes_shim.client import KubernetesClient, KubernetesError
 from yunishard.kubernetes_shim.kubeconfig import read_kubeconfig
-from yunishard.kubernetes_shim.objects import NODES, PODS, Pod
-from yunishard.kubernetes_shim.reflector import ObjectEvent, Reflector
+from yunishard.kubernetes_shim.objects import NODES, PODS, ObjectEvent, Pod
+from yunishard.kubernetes_shim.reflector import Reflector
 
 NAMESPACE = "client"
 

@@ -10,8 +10,8 @@ from tests.kubernetes.controlplane import Json
 from tests.kubernetes.system import Site
 from yunishard.kubernetes_shim.client import KubernetesClient
 from yunishard.kubernetes_shim.kubeconfig import read_kubeconfig
-from yunishard.kubernetes_shim.objects import PODS, Pod
-from yunishard.kubernetes_shim.reflector import ObjectEvent, Reflector
+from yunishard.kubernetes_shim.objects import PODS, ObjectEvent, Pod
+from yunishard.kubernetes_shim.reflector import Reflector
 
 IDLE_S: Final = 0.1
 """Seconds from the creation of a pod to its node, on an idle cluster, for half of the pods."""

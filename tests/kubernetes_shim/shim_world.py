@@ -34,27 +34,21 @@ from yunishard.kubernetes_shim.actions import (
     WriteAction,
 )
 from yunishard.kubernetes_shim.objects import (
-    NODES,
-    PERSISTENT_VOLUME_CLAIMS,
-    PERSISTENT_VOLUMES,
-    PODS,
-    STORAGE_CLASSES,
-    Kind,
     Node,
     Object,
+    ObjectEvent,
     Pod,
 )
 from yunishard.kubernetes_shim.pods import has_ended, is_ours, is_placeholder
 from yunishard.kubernetes_shim.settings import Settings
-from yunishard.kubernetes_shim.shim import Event, Shim
+from yunishard.kubernetes_shim.shim import Shim
 from yunishard.kubernetes_shim.state import ShimState, TaskState
 from yunishard.partition_worker.engine.effects import Effect
 from yunishard.partition_worker.engine.partition import Partition
 
 PARTITION = "mycluster_default"
 NAMESPACE = "default"
-Watched = tuple[Event, Object]
-KINDS: tuple[Kind[Object], ...] = (NODES, PODS, STORAGE_CLASSES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS)
+Watched = tuple[ObjectEvent, Object]
 
 
 class ApiServer:
@@ -70,7 +64,7 @@ class ApiServer:
 
     def set_pod(self, pod: Pod) -> None:
         uid = pod.metadata.uid
-        event: Event = "modified" if uid in self.pods else "added"
+        event: ObjectEvent = "modified" if uid in self.pods else "added"
         self.pods[uid] = pod
         self.watch["pods"].append((event, pod))
 
@@ -94,7 +88,7 @@ class ApiServer:
         self.set_pod(pod)
 
     def set_node(self, node: Node) -> None:
-        event: Event = "modified" if node.metadata.name in self.nodes else "added"
+        event: ObjectEvent = "modified" if node.metadata.name in self.nodes else "added"
         self.nodes[node.metadata.name] = node
         self.watch["nodes"].append((event, node))
 
@@ -331,9 +325,8 @@ class World:
                 self._give(event, obj)
             self.take()
 
-    def _give(self, event: Event, obj: Object) -> None:
-        kind = next(one for one in KINDS if isinstance(obj, one.struct))
-        self.shim.handle_object(kind, event, obj, self.now)
+    def _give(self, event: ObjectEvent, obj: Object) -> None:
+        self.shim.handle_object(event, obj, self.now)
 
     def step_write(self, number: int = 0, fault: str = "") -> None:
         """Execute a write. A fault `lost` loses the answer, `unreached` the request, `refused` refuses it for good."""

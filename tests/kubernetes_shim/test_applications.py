@@ -8,7 +8,7 @@ from tests.kubernetes_shim.shim_world import World, with_nodes
 from tests.kubernetes_shim.test_gangs import gang_pod
 from yunishard.kubernetes_shim.actions import BindPod, SendApplications
 from yunishard.kubernetes_shim.applications import restart
-from yunishard.kubernetes_shim.objects import CONFIG_MAPS, NAMESPACES, PODS, ConfigMap, Namespace, ObjectMeta, Pod
+from yunishard.kubernetes_shim.objects import ConfigMap, Namespace, ObjectMeta, Pod
 from yunishard.kubernetes_shim.pods import is_placeholder
 from yunishard.kubernetes_shim.state import ApplicationState, TaskState
 
@@ -20,7 +20,7 @@ def submissions(world: World) -> list[SendApplications]:
     while world.api.watch["pods"]:
         event, obj = world.api.watch["pods"].popleft()
         assert isinstance(obj, Pod)
-        world.shim.handle_object(PODS, event, obj, world.now)
+        world.shim.handle_object(event, obj, world.now)
     return [one for one in world.shim.take_actions() if isinstance(one, SendApplications)]
 
 
@@ -28,7 +28,7 @@ def test_an_application_is_submitted_as_its_first_pod_declares_it() -> None:
     world = with_nodes("n1")
     quota = json.dumps({"cpu": "2", "memory": "1Ki"})
     marks = {f"{Y}namespace.quota": quota, f"{Y}namespace.maxApps": "3", f"{Y}parentqueue": "root.b"}
-    world.shim.handle_object(NAMESPACES, "added", Namespace(metadata=ObjectMeta(name="ns", annotations=marks)), 0)
+    world.shim.handle_object("added", Namespace(metadata=ObjectMeta(name="ns", annotations=marks)), 0)
     group = [{"name": "g", "minMember": 2, "minResource": {"cpu": "1"}}]
     world.api.set_pod(
         make_pod(
@@ -65,7 +65,7 @@ def test_an_application_is_submitted_as_its_first_pod_declares_it() -> None:
 def test_older_annotations_of_a_quota_count_without_the_new_one() -> None:
     world = with_nodes("n1")
     marks = {f"{Y}namespace.max.cpu": "1", f"{Y}namespace.guaranteed": '{"cpu": "500m"}'}
-    world.shim.handle_object(NAMESPACES, "added", Namespace(metadata=ObjectMeta(name="ns", annotations=marks)), 0)
+    world.shim.handle_object("added", Namespace(metadata=ObjectMeta(name="ns", annotations=marks)), 0)
     world.api.set_pod(make_pod(namespace="ns"))
     tags = submissions(world)[0].new[0].tags
     assert tags["namespace.resourcequota"] == '{"resources":{"vcore":{"value":1000}}}'
@@ -75,7 +75,7 @@ def test_older_annotations_of_a_quota_count_without_the_new_one() -> None:
 def test_a_quota_that_cannot_be_read_is_ignored_and_logged() -> None:
     world = with_nodes("n1")
     marks = {f"{Y}namespace.quota": '{"cpu": "much"}', f"{Y}namespace.guaranteed": '{"cpu": 0, "memory": 1}'}
-    world.shim.handle_object(NAMESPACES, "added", Namespace(metadata=ObjectMeta(name="default", annotations=marks)), 0)
+    world.shim.handle_object("added", Namespace(metadata=ObjectMeta(name="default", annotations=marks)), 0)
     world.api.set_pod(make_pod(labels={"queue": "root.a"}))
     world.settle()
     assert world.bound == {"p1": "n1"}
@@ -339,7 +339,7 @@ def test_pods_run_only_in_an_application_of_their_user(
 ) -> None:
     world = with_nodes("n1")
     maps = ConfigMap(metadata=ObjectMeta(name="yunikorn-configs"), data=settings)
-    world.shim.handle_object(CONFIG_MAPS, "added", maps, world.now)
+    world.shim.handle_object("added", maps, world.now)
     for pod in pods:
         world.api.set_pod(pod)
     world.settle()

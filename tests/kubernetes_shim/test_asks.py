@@ -38,7 +38,7 @@ def create(world: World, name: str, *, app: str = "a", spec: Json | None = None,
 
 def put(world: World, kind: Kind[Object], obj: Json, event: str = "added") -> None:
     found = convert({"metadata": {}, **obj}, kind.struct)
-    world.shim.handle_object(kind, event, found, world.now)  # type: ignore[arg-type]
+    world.shim.handle_object(event, found, world.now)  # type: ignore[arg-type]
     world.take()
 
 

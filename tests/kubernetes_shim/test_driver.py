@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -21,7 +21,6 @@ from yunishard.kubernetes_shim.actions import (
     EmitEvent,
     Failure,
     LogProblem,
-    PatchClaim,
     PatchPodStatus,
     PatchVolume,
     SendAllocations,
@@ -33,7 +32,9 @@ from yunishard.kubernetes_shim.actions import (
 from yunishard.kubernetes_shim.client import KubernetesClient, find_cause
 from yunishard.kubernetes_shim.driver import CLUSTER_KINDS, Driver
 from yunishard.kubernetes_shim.events import EventSender
+from yunishard.kubernetes_shim.objects import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from yunishard.kubernetes_shim.settings import Settings
+from yunishard.kubernetes_shim.shim import Shim
 from yunishard.sdk.exceptions import ConnectFailed, RegistrationRefused, ResyncFailed, SessionLost
 from yunishard.sdk.items import NodeAction, Result, ask, node, release
 
@@ -50,8 +51,8 @@ class FakeMachine:
         taken, self.actions = self.actions, []
         return taken
 
-    def handle_object(self, kind: Any, event: str, obj: Any, now: float) -> None:
-        self.log.append((event, kind.plural, obj.metadata.name))
+    def handle_object(self, event: str, obj: Any, now: float) -> None:
+        self.log.append((event, type(obj).__name__, obj.metadata.name))
 
     def handle_listed(self, now: float) -> None:
         self.log.append(("listed",))
@@ -183,7 +184,9 @@ def run(core: FakeCore, test: Test) -> None:
             api.put("api/v1/nodes", {"metadata": {"name": "n1"}})
             settings = Settings(configuration="first", cluster_id="cluster")
             events = EventSender(client, "host")
-            driver = Driver(machine, client, events, address="tcp://core", settings=settings, namespace="default")
+            driver = Driver(
+                cast(Shim, machine), client, events, address="tcp://core", settings=settings, namespace="default"
+            )
             task = asyncio.create_task(driver.run())
             world = World(api, core, machine, driver)
             try:
@@ -205,12 +208,12 @@ def test_all_objects_reach_the_machine_before_the_lists_count_as_complete(core: 
     async def test(world: World) -> None:
         log = world.machine.log
         before = log[: log.index(("listed",))]
-        assert {("added", "pods", "p1"), ("added", "pods", "p2"), ("added", "nodes", "n1")} <= set(before)
+        assert {("added", "Pod", "p1"), ("added", "Pod", "p2"), ("added", "Node", "n1")} <= set(before)
         lists = [request for request in world.api.requests if "limit=" in request]
         assert len(lists) == len(CLUSTER_KINDS) + 2
         assert any("status.phase%21%3DSucceeded" in request for request in lists)
         world.api.put("api/v1/nodes", {"metadata": {"name": "n2"}})
-        await world.until(lambda: ("added", "nodes", "n2") in log)
+        await world.until(lambda: ("added", "Node", "n2") in log)
 
     run(core, test)
 
@@ -323,8 +326,8 @@ def test_every_kind_of_write_is_executed_and_refusals_are_outcomes(core: FakeCor
         world.act(
             CreatePod(namespace="default", name="p3", body=make_pod("p3"), application_id="app"),
             DeletePod(namespace="default", name="p1", uid="p1"),
-            PatchVolume(name="v", body=annotated, uid="p2"),
-            PatchClaim(namespace="default", name="c", body=annotated, uid="p2"),
+            PatchVolume(kind=PERSISTENT_VOLUMES, namespace="", name="v", body=annotated, uid="p2"),
+            PatchVolume(kind=PERSISTENT_VOLUME_CLAIMS, namespace="default", name="c", body=annotated, uid="p2"),
             BindPod(namespace="default", name="gone", uid="x", node="n1"),
             EmitEvent(kind="Pod", namespace="default", name="p2", uid="p2", reason="R", action="A", note="N"),
         )

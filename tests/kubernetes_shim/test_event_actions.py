@@ -17,10 +17,8 @@ from yunishard.common.messages.rm_messages import (
     RejectedAllocation,
     RejectedNode,
 )
-from yunishard.kubernetes_shim.actions import BindPod, CreatePod, Failure, PatchClaim
+from yunishard.kubernetes_shim.actions import BindPod, CreatePod, Failure, PatchVolume
 from yunishard.kubernetes_shim.objects import (
-    PERSISTENT_VOLUME_CLAIMS,
-    STORAGE_CLASSES,
     PersistentVolumeClaim,
     StorageClass,
 )
@@ -120,14 +118,14 @@ def a_claim_is_missing_and_its_volume_cannot_be_bound() -> World:
     world.api.set_pod(make_pod(labels=QUEUE, spec=spec))
     world.settle()
     late = {"metadata": {"name": "late"}, "provisioner": "csi", "volumeBindingMode": "WaitForFirstConsumer"}
-    world.shim.handle_object(STORAGE_CLASSES, "added", convert(late, StorageClass), world.now)
+    world.shim.handle_object("added", convert(late, StorageClass), world.now)
     claim = {
         "metadata": {"name": "c", "namespace": "default", "uid": "uid-c"},
         "spec": {"storageClassName": "late", "resources": {"requests": {"storage": "1Gi"}}},
     }
-    world.shim.handle_object(PERSISTENT_VOLUME_CLAIMS, "added", convert(claim, PersistentVolumeClaim), world.now)
+    world.shim.handle_object("added", convert(claim, PersistentVolumeClaim), world.now)
     world.take()
-    world.settle_until(lambda: any(isinstance(one, PatchClaim) for one in world.writes))
+    world.settle_until(lambda: any(isinstance(one, PatchVolume) for one in world.writes))
     world.shim.handle_outcome(world.writes.pop(), Failure(403, "Forbidden"), world.now)
     world.take()
     return world

@@ -148,7 +148,7 @@ def test_placeholders_of_a_deleted_originator_are_created_again_for_the_next_pod
     world.api.remove_pod("uid-p1")
     world.settle()
     world.check()
-    assert {owner.name for one in world.placeholders for owner in one.metadata.owner_references} == {"p2"}
+    assert {owner.uid for one in world.placeholders for owner in one.metadata.owner_references} == {"uid-p2"}
     assert len(world.placeholders) == 2
 
 

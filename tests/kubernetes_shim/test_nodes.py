@@ -6,14 +6,13 @@ from yunishard.common.messages import rm_messages
 from yunishard.common.messages.rm_messages import Allocation
 from yunishard.kubernetes_shim.actions import SendAllocations, SendNodes
 from yunishard.kubernetes_shim.nodes import read_node
-from yunishard.kubernetes_shim.objects import NODES, PODS
 
 LABEL = "node.kubernetes.io/instance-type"
 
 
 def sent(world: World, **changes: object) -> list[rm_messages.NodeInfo]:
     """What the core receives when the node n1 changes."""
-    world.shim.handle_object(NODES, "modified", make_node("n1", **changes), 0)  # type: ignore[arg-type]
+    world.shim.handle_object("modified", make_node("n1", **changes), 0)  # type: ignore[arg-type]
     return [node for one in world.shim.take_actions() if isinstance(one, SendNodes) for node in one.nodes]
 
 
@@ -41,7 +40,7 @@ def test_a_node_joins_drained_then_its_pods_are_reported_then_it_takes_new_ones(
     world.api.set_pod(make_pod("f1", scheduler="other", node="n2", phase="Running"))
     world.settle()
     assert world.core.foreign == {}
-    world.shim.handle_object(NODES, "added", make_node("n2"), 0)
+    world.shim.handle_object("added", make_node("n2"), 0)
     first, second, third = world.shim.take_actions()
     assert isinstance(first, SendNodes)
     assert isinstance(third, SendNodes)
@@ -137,7 +136,7 @@ def test_a_foreign_pod_has_its_amounts_its_priority_and_its_tags_and_is_sent_aga
 
     def send(cpu: str, **more: Any) -> list[Allocation]:
         pod = make_pod("f1", scheduler="other", node="n1", requests={"cpu": cpu}, owners=[{"kind": "Node"}], **more)
-        world.shim.handle_object(PODS, "modified", pod, 0)
+        world.shim.handle_object("modified", pod, 0)
         sent = [one for one in world.shim.take_actions() if isinstance(one, SendAllocations)]
         return [allocation for one in sent for allocation in one.allocations]
 

@@ -7,8 +7,8 @@ import pytest
 from tests.kubernetes_shim.fake_api import Answer, FakeApi, make_pod, serve_fake_api
 from yunishard.kubernetes_shim import client as client_module
 from yunishard.kubernetes_shim.client import KubernetesClient, KubernetesError
-from yunishard.kubernetes_shim.objects import PODS, Pod
-from yunishard.kubernetes_shim.reflector import ObjectEvent, Reflector
+from yunishard.kubernetes_shim.objects import PODS, ObjectEvent, Pod
+from yunishard.kubernetes_shim.reflector import Reflector
 
 COLLECTION = "api/v1/pods"
 

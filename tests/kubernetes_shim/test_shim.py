@@ -16,7 +16,7 @@ from yunishard.kubernetes_shim.actions import (
     SendConfiguration,
     SendReport,
 )
-from yunishard.kubernetes_shim.objects import CONFIG_MAPS, NODES, PODS, ConfigMap, ObjectMeta
+from yunishard.kubernetes_shim.objects import ConfigMap, ObjectMeta
 from yunishard.kubernetes_shim.pods import PLACEHOLDER
 from yunishard.kubernetes_shim.settings import Settings
 from yunishard.kubernetes_shim.shim import DUMPED_MAX, Shim
@@ -26,7 +26,7 @@ PARTITION = "mycluster_default"
 
 def test_a_pod_is_asked_for_and_bound() -> None:
     shim = Shim(Settings())
-    shim.handle_object(NODES, "added", make_node(), 0)
+    shim.handle_object("added", make_node(), 0)
     shim.handle_listed(0)
     shim.handle_registered(0)
     (report,) = shim.take_actions()
@@ -34,7 +34,7 @@ def test_a_pod_is_asked_for_and_bound() -> None:
     assert [one.node_id for one in report.nodes] == ["n1"]
     shim.handle_outcome(report, None, 0)
     pod = make_pod()
-    shim.handle_object(PODS, "added", pod, 1)
+    shim.handle_object("added", pod, 1)
     (submit,) = shim.take_actions()
     assert isinstance(submit, SendApplications)
     application_id = submit.new[0].application_id
@@ -49,18 +49,18 @@ def test_a_pod_is_asked_for_and_bound() -> None:
     bind = next(one for one in shim.take_actions() if isinstance(one, BindPod))
     assert bind == BindPod(namespace="default", name="p1", uid="uid-p1", node="n1")
     shim.handle_outcome(bind, None, 1)
-    shim.handle_object(PODS, "modified", make_pod(node="n1"), 1)
-    shim.handle_object(PODS, "deleted", make_pod(node="n1"), 1)
+    shim.handle_object("modified", make_pod(node="n1"), 1)
+    shim.handle_object("deleted", make_pod(node="n1"), 1)
     released = [one for one in shim.take_actions() if isinstance(one, SendAllocations)]
     assert [one.allocation_key for one in released[0].releases] == ["uid-p1"]
 
 
 def test_an_allocation_that_the_predicates_refuse_by_now_is_given_back() -> None:
     shim = Shim(Settings())
-    shim.handle_object(NODES, "added", make_node(), 0)
+    shim.handle_object("added", make_node(), 0)
     ports = {"containers": [{"name": "main", "ports": [{"hostPort": 80}]}]}
     for name in ("p1", "p2"):
-        shim.handle_object(PODS, "added", make_pod(name, labels={"yunikorn.apache.org/app-id": "a"}, spec=ports), 0)
+        shim.handle_object("added", make_pod(name, labels={"yunikorn.apache.org/app-id": "a"}, spec=ports), 0)
     shim.handle_listed(0)
     shim.handle_registered(0)
     (report,) = shim.take_actions()
@@ -80,16 +80,16 @@ def test_an_allocation_that_the_predicates_refuse_by_now_is_given_back() -> None
 
 def test_a_placeholder_is_not_in_the_way_of_the_pod_that_replaces_it() -> None:
     shim = Shim(Settings())
-    shim.handle_object(NODES, "added", make_node(labels={"host": "n1"}), 0)
+    shim.handle_object("added", make_node(labels={"host": "n1"}), 0)
     term = {"topologyKey": "host", "labelSelector": {"matchLabels": {"yunikorn.apache.org/app-id": "a"}}}
     spec: dict[str, object] = {
         "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     }
     labels, group = {"yunikorn.apache.org/app-id": "a"}, {"yunikorn.apache.org/task-group-name": "workers"}
     marked = {**group, "yunikorn.apache.org/placeholder": "true"}
-    shim.handle_object(PODS, "added", make_pod("real", labels=labels, annotations=group, spec=spec), 0)
+    shim.handle_object("added", make_pod("real", labels=labels, annotations=group, spec=spec), 0)
     placeholder = make_pod("held", labels=labels, annotations=marked, spec=spec, node="n1")
-    shim.handle_object(PODS, "added", placeholder, 0)
+    shim.handle_object("added", placeholder, 0)
     shim.handle_listed(0)
     shim.handle_registered(0)
     assert shim.may_run("uid-real", "n1", False) is None
@@ -132,7 +132,7 @@ def change_maps(shim: Shim, event: Literal["modified", "deleted"] = "modified", 
     config_map = ConfigMap(
         metadata=ObjectMeta(name="yunikorn-configs"), data={key.replace("_", "."): text for key, text in data.items()}
     )
-    shim.handle_object(CONFIG_MAPS, event, config_map, 0)
+    shim.handle_object(event, config_map, 0)
     return shim.take_actions()
 
 
@@ -187,7 +187,7 @@ def test_after_a_restart_an_application_is_that_of_its_first_real_pod() -> None:
     shim = Shim(Settings())
     labels_count = {"admissionController.accessControl.bypassAuth": "true"}
     maps = ConfigMap(metadata=ObjectMeta(name="yunikorn-configs"), data=labels_count)
-    shim.handle_object(CONFIG_MAPS, "added", maps, 0)
+    shim.handle_object("added", maps, 0)
     labels, marks = {"yunikorn.apache.org/app-id": "a"}, {"yunikorn.apache.org/task-group-name": "g"}
     pods = [
         make_pod("held", labels=labels, annotations={**marks, PLACEHOLDER: "true"}, created="2026-01-31T12:00:01Z"),
@@ -196,7 +196,7 @@ def test_after_a_restart_an_application_is_that_of_its_first_real_pod() -> None:
         make_pod("ended", labels={**labels, "yunikorn.apache.org/username": "bob"}, phase="Succeeded"),
     ]
     for pod in pods:
-        shim.handle_object(PODS, "added", pod, 0)
+        shim.handle_object("added", pod, 0)
     shim.handle_listed(0)
     shim.handle_registered(0)
     (report,) = [one for one in shim.take_actions() if isinstance(one, SendReport)]
@@ -210,7 +210,7 @@ def test_after_a_restart_an_application_is_that_of_its_first_real_pod() -> None:
 def test_each_pod_without_an_application_id_is_one_of_its_own_if_the_setting_says_so() -> None:
     shim = start()
     change_maps(shim, admissionController_filtering_generateUniqueAppId="T")
-    shim.handle_object(PODS, "added", make_pod(uid="u1"), 0)
+    shim.handle_object("added", make_pod(uid="u1"), 0)
     (submit,) = shim.take_actions()
     assert isinstance(submit, SendApplications)
     assert [one.application_id for one in submit.new] == ["default-u1"]

@@ -11,12 +11,8 @@ from yunishard.common.messages.rm_messages import (
     SchedulingStateResponse,
     UpdateContainerSchedulingState,
 )
-from yunishard.kubernetes_shim.actions import BindPod, Failure, PatchClaim, PatchPodStatus, SendAllocations
+from yunishard.kubernetes_shim.actions import BindPod, Failure, PatchPodStatus, PatchVolume, SendAllocations
 from yunishard.kubernetes_shim.objects import (
-    PERSISTENT_VOLUME_CLAIMS,
-    PODS,
-    PRIORITY_CLASSES,
-    STORAGE_CLASSES,
     ObjectMeta,
     PersistentVolumeClaim,
     PriorityClass,
@@ -65,12 +61,12 @@ def test_a_pod_is_bound_and_its_events_tell_how() -> None:
 def test_an_ask_has_what_the_pod_and_its_priority_class_say() -> None:
     world = with_nodes("n1")
     protected = PriorityClass(metadata=ObjectMeta(name="high", annotations={f"{Y}allow-preemption": "false"}))
-    world.shim.handle_object(PRIORITY_CLASSES, "added", protected, 0)
+    world.shim.handle_object("added", protected, 0)
     spec = {"priority": 1000, "priorityClassName": "high", "preemptionPolicy": "Never"}
     pods = [make_pod("p1", labels={f"{Y}app-id": "app", **QUEUE}, annotations={f"{Y}task-group-name": "g"}, spec=spec)]
     pods.append(make_pod("p2", labels={f"{Y}app-id": "app", **QUEUE}))
     for pod in pods:
-        world.shim.handle_object(PODS, "added", pod, 0)
+        world.shim.handle_object("added", pod, 0)
     world.take()
     world.settle_until(lambda: len(world.core.allocations) == 2)
     first, second = (world.core.allocations[f"uid-{name}"] for name in ("p1", "p2"))
@@ -257,8 +253,8 @@ def test_a_pod_waits_for_its_claim_to_exist() -> None:
     assert [one.note for one in world.events if one.action == "FailedScheduling"] == [
         'persistentvolumeclaim "c" not found'
     ]
-    world.shim.handle_object(STORAGE_CLASSES, "added", LATE, world.now)
-    world.shim.handle_object(PERSISTENT_VOLUME_CLAIMS, "added", claim(), world.now)
+    world.shim.handle_object("added", LATE, world.now)
+    world.shim.handle_object("added", claim(), world.now)
     asks = [one for one in world.shim.take_actions() if isinstance(one, SendAllocations)]
     assert [one.allocation_key for one in asks[0].allocations] == ["uid-p1"]
 
@@ -266,17 +262,17 @@ def test_a_pod_waits_for_its_claim_to_exist() -> None:
 def with_late_claim() -> World:
     """A world in which the claim of an allocated pod is being provisioned."""
     world = with_nodes("n1")
-    world.shim.handle_object(STORAGE_CLASSES, "added", LATE, world.now)
-    world.shim.handle_object(PERSISTENT_VOLUME_CLAIMS, "added", claim(), world.now)
+    world.shim.handle_object("added", LATE, world.now)
+    world.shim.handle_object("added", claim(), world.now)
     world.api.set_pod(make_pod(labels=QUEUE, spec=CLAIM))
-    world.settle_until(lambda: any(isinstance(one, PatchClaim) for one in world.writes))
+    world.settle_until(lambda: any(isinstance(one, PatchVolume) for one in world.writes))
     return world
 
 
 def test_a_pod_is_bound_after_its_volume_was_provisioned_for_its_node() -> None:
     world = with_late_claim()
     (patch,) = world.writes
-    assert isinstance(patch, PatchClaim)
+    assert isinstance(patch, PatchVolume)
     assert "volume.kubernetes.io/selected-node" in str(patch.body)
     world.step_write()
     world.step_outcome()

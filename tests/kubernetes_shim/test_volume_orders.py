@@ -2,7 +2,7 @@
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from random import Random
 
 import pytest
@@ -10,8 +10,14 @@ from msgspec import convert, to_builtins
 
 from tests.kubernetes_shim.shim_builders import Json, make_node, make_pod
 from tests.kubernetes_shim.shim_world import ApiServer, World
-from yunishard.kubernetes_shim.actions import Failure, PatchClaim, PatchVolume, WriteAction
-from yunishard.kubernetes_shim.objects import Object, PersistentVolume, PersistentVolumeClaim, StorageClass
+from yunishard.kubernetes_shim.actions import Failure, PatchVolume, WriteAction
+from yunishard.kubernetes_shim.objects import (
+    PERSISTENT_VOLUME_CLAIMS,
+    Object,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
 from yunishard.kubernetes_shim.settings import Settings
 from yunishard.kubernetes_shim.state import TaskState
 
@@ -89,20 +95,16 @@ class VolumeApi(ApiServer):
         self.put({"metadata": {"name": name}, "spec": spec, "status": {"phase": phase}}, PersistentVolume)
 
     def execute(self, action: WriteAction) -> Failure | None:
-        match action:
-            case PatchClaim():
-                found: Object | None = self.claims.get(action.name)
-            case PatchVolume():
-                found = self.volumes.get(action.name)
-            case _:
-                return super().execute(action)
+        if not isinstance(action, PatchVolume):
+            return super().execute(action)
+        objects: Mapping[str, Object] = self.claims if action.kind is PERSISTENT_VOLUME_CLAIMS else self.volumes
+        found = objects.get(action.name)
         if found is None:
             return Failure(404, "NotFound", "gone")
         metadata = convert(action.body["metadata"], dict[str, object])
         if metadata["resourceVersion"] != found.metadata.resource_version:
             return Failure(409, "Conflict", "the object has been modified")
-        struct = PersistentVolumeClaim if isinstance(action, PatchClaim) else PersistentVolume
-        self.put(merge(to_builtins(found), action.body), struct)
+        self.put(merge(to_builtins(found), action.body), action.kind.struct)
         return None
 
     # Controllers ----------------------------------------------------------------------------------------------------

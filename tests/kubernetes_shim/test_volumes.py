@@ -140,7 +140,7 @@ def test_a_claim_that_is_being_provisioned_binds_other_pods_to_the_node() -> Non
 def test_patches_name_claim_and_node_and_guard_the_version() -> None:
     claims = (make_claim("c1", version="5"), make_claim("c2", storage_class="made", version="6"))
     cluster = make_cluster(*claims, make_volume("v1", version="7"), claims=("c1", "c2"))
-    patches = list_patches(cluster, plan_binding(cluster, "uid-p1", "n1"))
+    patches = list_patches(cluster, "uid-p1", plan_binding(cluster, "uid-p1", "n1"))
     reference = {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -172,7 +172,7 @@ def test_a_volume_that_names_the_claim_is_taken_without_marking_it() -> None:
     cluster = make_cluster(make_claim(), make_volume("small"), make_volume("named", size="9Gi", claim="c1"))
     plan = plan_binding(cluster, "uid-p1", "n1")
     assert volumes_of(plan) == ["named"]
-    [patch] = list_patches(cluster, plan)
+    [patch] = list_patches(cluster, "uid-p1", plan)
     assert patch.body["metadata"] == {"resourceVersion": "1"}
 
 

@@ -25,6 +25,7 @@ from yunishard.common.messages.rm_messages import (
     NodeInfo,
     RemoveApplicationRequest,
 )
+from yunishard.kubernetes_shim.objects import Kind, PersistentVolume, PersistentVolumeClaim
 
 
 class Failure(Struct, frozen=True):
@@ -142,21 +143,16 @@ class PatchPodStatus(Struct, frozen=True, kw_only=True):
 
 
 class PatchVolume(Struct, frozen=True, kw_only=True):
-    """Change a persistent volume, as a merge patch. `uid` is that of the pod that needs it."""
+    """Change a persistent volume or a claim, as a merge patch. It has the resource version, so it fails if the object
+    has changed.
+    """
 
-    name: str
-    body: dict[str, object]
-    uid: str
-    attempt: int = 0
-
-
-class PatchClaim(Struct, frozen=True, kw_only=True):
-    """Change a persistent volume claim, as a merge patch. `uid` is that of the pod that needs it."""
-
+    kind: Kind[PersistentVolume] | Kind[PersistentVolumeClaim]
     namespace: str
     name: str
     body: dict[str, object]
     uid: str
+    """Of the pod that needs the volume."""
     attempt: int = 0
 
 
@@ -184,7 +180,7 @@ class LogProblem(Struct, frozen=True):
 CoreAction = SendNodes | SendApplications | SendAllocations | SendConfiguration | SendReport
 """Executed in order."""
 
-WriteAction = CreatePod | DeletePod | BindPod | PatchPodStatus | PatchVolume | PatchClaim
+WriteAction = CreatePod | DeletePod | BindPod | PatchPodStatus | PatchVolume
 """Executed side by side, with an outcome."""
 
 Action = CoreAction | WriteAction | EmitEvent | LogProblem

@@ -158,7 +158,7 @@ def _helps(state: ShimState, changes: UnseenChanges, pod: PodRecord) -> bool:
     if pod.claims and changes.has_drivers:
         return True
     for key in pod.claim_keys:
-        claim = state.claims.get(key)
+        claim = state.cluster.volumes.claims.get(key)
         if key in changes.claims:
             return True
         if claim is not None and name_class(claim.metadata, claim.spec.storage_class_name) in changes.classes:

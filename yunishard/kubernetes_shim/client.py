@@ -31,7 +31,7 @@ from yarl import URL
 
 from yunishard.kubernetes_shim.kubeconfig import Access, AccessError
 from yunishard.kubernetes_shim.metrics import ApiMetrics
-from yunishard.kubernetes_shim.objects import PODS, Kind, Object, decode_object
+from yunishard.kubernetes_shim.objects import PODS, Kind, Object, ObjectEvent, decode_object
 
 REQUESTS_PER_S: Final = 1000.0
 """Requests a second, the setting `kubernetes.qps`; more wait for their turn."""
@@ -90,7 +90,7 @@ _CONTENT_TYPES: Final[dict[str, str]] = {
     "strategic": "application/strategic-merge-patch+json",
 }
 
-Event = Literal["added", "modified", "deleted", "bookmark"]
+Event = ObjectEvent | Literal["bookmark"]
 
 _EVENTS: Final[dict[str, Event]] = {
     "ADDED": "added",

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from yunishard.common.process import gc_tuning
 from yunishard.common.process.logs import LogLevels
@@ -32,7 +32,6 @@ from yunishard.kubernetes_shim.actions import (
     EmitEvent,
     Failure,
     LogProblem,
-    PatchClaim,
     PatchPodStatus,
     PatchVolume,
     SendAllocations,
@@ -45,9 +44,10 @@ from yunishard.kubernetes_shim.actions import (
 from yunishard.kubernetes_shim.client import Body, KubernetesClient, KubernetesError, find_cause
 from yunishard.kubernetes_shim.events import EventSender, format_time
 from yunishard.kubernetes_shim.metrics import ShimMetrics
-from yunishard.kubernetes_shim.objects import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, Kind, Object
-from yunishard.kubernetes_shim.reflector import ObjectEvent, Reflector
+from yunishard.kubernetes_shim.objects import PODS, Kind, Object, ObjectEvent
+from yunishard.kubernetes_shim.reflector import Reflector
 from yunishard.kubernetes_shim.settings import Settings
+from yunishard.kubernetes_shim.shim import Shim
 from yunishard.sdk.client import ResourceManager, connect
 from yunishard.sdk.exceptions import (
     AnswerTimeout,
@@ -99,24 +99,6 @@ _log = logging.getLogger("shim.driver")
 _O = TypeVar("_O", bound=Object)
 
 
-class Machine(Protocol):
-    """The part of `shim.Shim` that the driver uses."""
-
-    @property
-    def next_deadline(self) -> float: ...
-    def take_actions(self) -> list[Action]: ...
-    def handle_object(self, kind: Kind[_O], event: ObjectEvent, obj: _O, now: float) -> None: ...
-    def handle_listed(self, now: float) -> None: ...
-    def handle_registered(self, now: float) -> None: ...
-    def handle_result(self, partition: str, news: Update, now: float) -> None: ...
-    def handle_outcome(self, action: Action, failure: Failure | None, now: float) -> None: ...
-    def advance(self, now: float) -> None: ...
-    def may_run(self, key: str, node: str, allocate: bool) -> str | None: ...  # noqa: FBT001 - the SDK's signature
-    def fits_without(self, key: str, node: str, victims: Sequence[str], start: int) -> int | str: ...
-    def dump_state(self) -> str: ...
-    def count_pods(self) -> dict[str, int]: ...
-
-
 class Driver:
     """Runs one shim, from the first list until it is cancelled. An exception of the machine ends it: the process that
     follows reports everything again.
@@ -124,7 +106,7 @@ class Driver:
 
     def __init__(
         self,
-        machine: Machine,
+        machine: Shim,
         client: KubernetesClient,
         events: EventSender,
         *,
@@ -186,7 +168,7 @@ class Driver:
         """Give the objects of a kind to the machine, in a task; return what is set when the first list is there."""
 
         def receive(event: ObjectEvent, found: _O) -> None:
-            self._machine.handle_object(kind, event, found, self._loop.time())
+            self._machine.handle_object(event, found, self._loop.time())
 
         reflector = Reflector(
             self._client,
@@ -376,9 +358,7 @@ class Driver:
                     PODS, action.namespace, action.name, body, subresource="status", patch_type="strategic"
                 )
             case PatchVolume():
-                await client.patch(PERSISTENT_VOLUMES, "", action.name, action.body)
-            case PatchClaim():
-                await client.patch(PERSISTENT_VOLUME_CLAIMS, action.namespace, action.name, action.body)
+                await client.patch(action.kind, action.namespace, action.name, action.body)
 
 
 def _build_status_patch(action: PatchPodStatus, now: float) -> Body:
@@ -445,7 +425,7 @@ class _WriteQueue:
     """
 
     def __init__(self) -> None:
-        self._of_object: dict[tuple[type, str, str], deque[WriteAction]] = {}
+        self._of_object: dict[tuple[str, str, str], deque[WriteAction]] = {}
         """The first one of each object is being executed, or is in `_ready`."""
         self._ready: asyncio.PriorityQueue[tuple[int, int, WriteAction]] = asyncio.PriorityQueue()
         """By class, then by number."""
@@ -478,15 +458,10 @@ class _WriteQueue:
             del self._of_object[key]
 
 
-def _find_object(action: WriteAction) -> tuple[type, str, str]:
-    """Return the object that an action writes."""
-    match action:
-        case PatchVolume():
-            return (PatchVolume, "", action.name)
-        case PatchClaim():
-            return (PatchClaim, action.namespace, action.name)
-        case _:
-            return (BindPod, action.namespace, action.name)
+def _find_object(action: WriteAction) -> tuple[str, str, str]:
+    """Return kind, namespace and name of the object that an action writes."""
+    kind = action.kind.plural if isinstance(action, PatchVolume) else PODS.plural
+    return kind, action.namespace, action.name
 
 
 async def _send_report(rm: ResourceManager, report: SendReport) -> Failure | None:

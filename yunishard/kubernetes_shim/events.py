@@ -55,19 +55,12 @@ SENDERS: Final = 4
 _log = logging.getLogger("shim.events")
 
 
-class NewEvent(Struct, frozen=True):
-    """An event to create."""
+class EventWrite(Struct, frozen=True):
+    """An event to create or, with a name, its new count."""
 
     namespace: str
     body: Body
-
-
-class SeriesUpdate(Struct, frozen=True):
-    """A new count of an event that was created."""
-
-    namespace: str
-    name: str
-    body: Body
+    name: str = ""
 
 
 class _Known(Struct):
@@ -91,14 +84,12 @@ class EventAggregator:
     """Decides which events are written, and how. Pure: times are seconds since 1970."""
 
     def __init__(self, instance: str) -> None:
-        self.dropped = 0
-        """Events that were not written because their object had too many."""
         self._instance = instance
         self._number = 0
         self._known: OrderedDict[tuple[str, ...], _Known] = OrderedDict()
         self._budgets: OrderedDict[str, _Budget] = OrderedDict()
 
-    def add(self, event: EmitEvent, now: float) -> NewEvent | SeriesUpdate | None:
+    def add(self, event: EmitEvent, now: float) -> EventWrite | None:
         """Return what to write because of an event; None if nothing has to be, at least for now."""
         key = (event.uid, event.type, event.reason, event.action, event.note)
         known = self._known.get(key)
@@ -107,7 +98,6 @@ class EventAggregator:
             known.count, known.last_at = known.count + 1, now
             return self._update(known, now) if known.count == 2 or now >= known.updated_at + UPDATE_S else None
         if not self._spend(event.uid or event.name, now):
-            self.dropped += 1
             return None
         self._number += 1
         namespace = event.namespace or "default"
@@ -116,7 +106,7 @@ class EventAggregator:
         self._known.move_to_end(key)
         if len(self._known) > KNOWN_MAX:
             self._known.popitem(last=False)
-        return NewEvent(namespace, self._build(event, namespace, name, now))
+        return EventWrite(namespace, self._build(event, namespace, name, now))
 
     def _spend(self, uid: str, now: float) -> bool:
         """Whether an object may have another event; then it has one less left."""
@@ -131,10 +121,10 @@ class EventAggregator:
         budget.left -= 1
         return True
 
-    def _update(self, known: _Known, now: float) -> SeriesUpdate:
+    def _update(self, known: _Known, now: float) -> EventWrite:
         known.updated_at = now
         series = {"count": known.count, "lastObservedTime": format_time(known.last_at)}
-        return SeriesUpdate(known.namespace, known.name, {"series": series})
+        return EventWrite(known.namespace, {"series": series}, known.name)
 
     def _build(self, event: EmitEvent, namespace: str, name: str, now: float) -> Body:
         regarding = {"apiVersion": "v1", "kind": event.kind, "name": event.name, "uid": event.uid}
@@ -176,7 +166,7 @@ class EventSender:
     def __init__(self, client: KubernetesClient, instance: str) -> None:
         self._client = client
         self._aggregator = EventAggregator(instance)
-        self._waiting: deque[NewEvent | SeriesUpdate] = deque()
+        self._waiting: deque[EventWrite] = deque()
         self._changed = asyncio.Event()
         self._dropped = 0
 
@@ -212,10 +202,10 @@ class EventSender:
                 await self._changed.wait()
             write = self._waiting.popleft()
             try:
-                if isinstance(write, NewEvent):
-                    await self._client.create(EVENTS, write.namespace, write.body)
-                else:
+                if write.name:
                     await self._client.patch(EVENTS, write.namespace, write.name, write.body)
+                else:
+                    await self._client.create(EVENTS, write.namespace, write.body)
             except KubernetesError as error:
                 # Its namespace may be gone, or the API server has removed the event after an hour.
                 level = logging.DEBUG if error.status in (403, 404) else logging.WARNING

@@ -9,7 +9,7 @@ Not here: what is written to the API server. `client.py` sends plain dictionarie
 it changes, and an object that is read in part must never be written back as a whole.
 """
 
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Literal, TypeVar
 
 from msgspec import DecodeError, Raw, Struct, ValidationError, convert, field
 from msgspec.json import decode
@@ -26,7 +26,6 @@ class OwnerReference(Part, frozen=True):
     """The object that an object belongs to."""
 
     kind: str = ""
-    name: str = ""
     uid: str = ""
     controller: bool | None = None
 
@@ -49,6 +48,10 @@ class Object(Struct, frozen=True, rename="camel", kw_only=True):
     """An object of the API."""
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
+
+
+ObjectEvent = Literal["added", "modified", "deleted"]
+"""A change of an object."""
 
 
 # Selectors ------------------------------------------------------------------------------------------------------------
@@ -190,7 +193,7 @@ class EphemeralSource(Part, frozen=True):
 
 
 class CsiSource(Part, frozen=True):
-    """A volume of a CSI driver: of a pod without a claim, or a persistent one, which has a handle."""
+    """A persistent volume of a CSI driver."""
 
     driver: str = ""
     volume_handle: str = ""
@@ -202,7 +205,6 @@ class Volume(Part, frozen=True):
     name: str = ""
     persistent_volume_claim: ClaimSource | None = None
     ephemeral: EphemeralSource | None = None
-    csi: CsiSource | None = None
 
 
 class PodSpec(Part, frozen=True):
@@ -232,7 +234,6 @@ class Condition(Part, frozen=True):
     type: str = ""
     status: str = ""
     reason: str = ""
-    message: str = ""
 
 
 class ContainerStatus(Part, frozen=True):
@@ -299,8 +300,6 @@ class Namespace(Object, frozen=True, kw_only=True):
 
 class PriorityClass(Object, frozen=True, kw_only=True):
     """A priority class; an annotation may protect its pods from preemption."""
-
-    value: int = 0
 
 
 class ConfigMap(Object, frozen=True, kw_only=True):

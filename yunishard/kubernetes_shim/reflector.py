@@ -12,11 +12,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
-from typing import Final, Generic, Literal, TypeVar
+from typing import Final, Generic, TypeVar
 
 from yunishard.kubernetes_shim.actions import SERVER_ERROR
 from yunishard.kubernetes_shim.client import Backoff, Change, KubernetesClient, KubernetesError, Listing
-from yunishard.kubernetes_shim.objects import Kind, Object
+from yunishard.kubernetes_shim.objects import Kind, Object, ObjectEvent
 
 STEADY_S: Final = 10.0
 """Seconds that a watch has to last for its end to be ordinary. One that ends earlier is followed by a pause, which
@@ -25,8 +25,6 @@ doubles each time."""
 _log = logging.getLogger("kubernetes.reflector")
 
 _O = TypeVar("_O", bound=Object)
-
-ObjectEvent = Literal["added", "modified", "deleted"]
 
 
 class Known(Generic[_O]):

@@ -20,7 +20,7 @@ Not here: executing actions (`driver.py`), what pods mean (`pods.py`), predicate
 from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
-from typing import Final, Literal, TypeVar
+from typing import Final, TypeVar
 
 from msgspec.json import encode
 
@@ -35,7 +35,6 @@ from yunishard.kubernetes_shim.actions import (
     DeletePod,
     Failure,
     LogProblem,
-    PatchClaim,
     PatchPodStatus,
     PatchVolume,
     SendConfiguration,
@@ -43,10 +42,10 @@ from yunishard.kubernetes_shim.actions import (
 )
 from yunishard.kubernetes_shim.objects import (
     ConfigMap,
-    Kind,
     Namespace,
     Node,
     Object,
+    ObjectEvent,
     PersistentVolume,
     PersistentVolumeClaim,
     Pod,
@@ -75,8 +74,6 @@ _NODE_EVENTS: Final = (
 )
 """The events of the core about nodes that are shown: others are about single allocations."""
 
-Event = Literal["added", "modified", "deleted"]
-_O = TypeVar("_O", bound=Object)
 
 DUMPED_MAX: Final = 500
 """Objects of a kind in a state dump, of which the core takes 1 MiB; the others are only counted."""
@@ -113,13 +110,10 @@ class Shim:
 
     # The API server -------------------------------------------------------------------------------------------------
 
-    def handle_object(self, kind: Kind[_O], event: Event, obj: _O, now: float) -> None:
+    def handle_object(self, event: ObjectEvent, obj: Object, now: float) -> None:
         """Handle an object that was added, modified or deleted; a deletion has the last known object."""
-        self._state.now = now
-        self._set_object(obj, is_gone=event == "deleted")
-
-    def _set_object(self, obj: Object, *, is_gone: bool) -> None:
-        state = self._state
+        state, is_gone = self._state, event == "deleted"
+        state.now = now
         if is_gone:
             state.cluster.remove_object(obj)
         else:
@@ -139,7 +133,6 @@ class Shim:
                 if self._is_listed:
                     self._apply_config_maps()
             case PersistentVolumeClaim():
-                _store(state.claims, (obj.metadata.namespace, obj.metadata.name), obj, is_gone=is_gone)
                 for task in state.blocked.values():
                     state.changed[task.application_id] = None
                 tasks.check_volumes(state)
@@ -275,7 +268,7 @@ class Shim:
                 tasks.handle_bind_outcome(state, action, failure)
             case DeletePod():
                 tasks.handle_delete_outcome(state, action, failure)
-            case PatchPodStatus() | PatchVolume() | PatchClaim():
+            case PatchPodStatus() | PatchVolume():
                 tasks.handle_patch_outcome(state, action, failure)
             case CreatePod():
                 gangs.handle_create_outcome(state, action, failure)

@@ -18,7 +18,7 @@ from yunishard.common.messages.kinds import Resources
 from yunishard.common.messages.rm_messages import AddApplicationRequest, Allocation, AllocationRelease
 from yunishard.kubernetes_shim.actions import EmitEvent, Outbox, WriteAction
 from yunishard.kubernetes_shim.cluster import Cluster
-from yunishard.kubernetes_shim.objects import Namespace, PersistentVolumeClaim, Pod, PriorityClass
+from yunishard.kubernetes_shim.objects import Namespace, Pod, PriorityClass
 from yunishard.kubernetes_shim.predicates.records import ClaimKey
 from yunishard.kubernetes_shim.predicates.volume_objects import VolumePlan
 from yunishard.kubernetes_shim.settings import Settings
@@ -283,7 +283,6 @@ class ShimState:
         """Uids of pods with scheduling gates, which have had their event."""
         self.namespaces: Final[dict[str, Namespace]] = {}
         self.priority_classes: Final[dict[str, PriorityClass]] = {}
-        self.claims: Final[dict[tuple[str, str], PersistentVolumeClaim]] = {}
         self.blocked: Final[dict[str, Task]] = {}
         """Tasks of which a claim does not exist, or is being deleted."""
         self.binding_volumes: Final[dict[str, Task]] = {}

@@ -24,13 +24,13 @@ from yunishard.kubernetes_shim.actions import (
     BindPod,
     DeletePod,
     Failure,
-    PatchClaim,
     PatchPodStatus,
     PatchVolume,
 )
 from yunishard.kubernetes_shim.asks import build_allocation, build_ask, update_tags, widen_ask
-from yunishard.kubernetes_shim.objects import PERSISTENT_VOLUMES, Pod
+from yunishard.kubernetes_shim.objects import Pod
 from yunishard.kubernetes_shim.pods import compute_resources, find_task_group, has_ended, is_placeholder, name_of
+from yunishard.kubernetes_shim.predicates.constraints import list_claims
 from yunishard.kubernetes_shim.predicates.evaluation import refuse
 from yunishard.kubernetes_shim.state import GANG_SCHEDULING, ApplicationState, ShimState, Task, TaskState
 from yunishard.kubernetes_shim.volumes import Progress, check_binding, list_patches, plan_binding
@@ -133,14 +133,8 @@ def place(state: ShimState, task: Task, node: str) -> None:
 def _is_blocked(state: ShimState, task: Task) -> bool:
     """Whether a claim of the pod is missing or being deleted; an event is recorded when this begins."""
     pod, problem = task.pod, ""
-    for volume in pod.spec.volumes:
-        if volume.persistent_volume_claim is not None:
-            name = volume.persistent_volume_claim.claim_name
-        elif volume.ephemeral is not None:
-            name = f"{pod.metadata.name}-{volume.name}"
-        else:
-            continue
-        claim = state.claims.get((pod.metadata.namespace, name))
+    for name, _ in list_claims(pod):
+        claim = state.cluster.volumes.claims.get((pod.metadata.namespace, name))
         if claim is None:
             problem = f'persistentvolumeclaim "{name}" not found'
         elif claim.metadata.deletion_timestamp is not None:
@@ -378,12 +372,8 @@ def _bind_volumes(state: ShimState, task: Task) -> None:
     state.cluster.assume_volumes(task.uid, plan)
     task.plan, task.deadline = plan, state.now + state.settings.volume_bind_timeout_s
     state.binding_volumes[task.uid] = task
-    for patch in list_patches(state.cluster, plan):
-        if patch.kind is PERSISTENT_VOLUMES:
-            state.outbox.write(PatchVolume(name=patch.name, body=patch.body, uid=task.uid))
-        else:
-            claim = PatchClaim(namespace=patch.namespace, name=patch.name, body=patch.body, uid=task.uid)
-            state.outbox.write(claim)
+    for patch in list_patches(state.cluster, task.uid, plan):
+        state.outbox.write(patch)
 
 
 def check_volumes(state: ShimState) -> None:
@@ -464,9 +454,7 @@ def handle_bind_outcome(state: ShimState, action: BindPod, failure: Failure | No
         _fail_binding(state, task, "PodBindFailure", failure.message)
 
 
-def handle_patch_outcome(
-    state: ShimState, action: PatchPodStatus | PatchVolume | PatchClaim, failure: Failure | None
-) -> None:
+def handle_patch_outcome(state: ShimState, action: PatchPodStatus | PatchVolume, failure: Failure | None) -> None:
     """Handle the outcome of a patch: a volume that cannot be patched fails the binding of its pod."""
     task = state.tasks.get(action.uid)
     if task is None:

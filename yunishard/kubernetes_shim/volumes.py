@@ -13,11 +13,11 @@ before their pod can run.
 from enum import Enum
 from typing import Final, NamedTuple
 
+from yunishard.kubernetes_shim.actions import PatchVolume
 from yunishard.kubernetes_shim.cluster import Cluster
 from yunishard.kubernetes_shim.objects import (
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
-    Kind,
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
@@ -40,15 +40,6 @@ from yunishard.kubernetes_shim.predicates.volume_objects import (
 BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
 NO_PROVISIONER: Final = ("", "kubernetes.io/no-provisioner")
 WAIT_FOR_FIRST_CONSUMER: Final = "WaitForFirstConsumer"
-
-
-class VolumePatch(NamedTuple):
-    """A merge patch of a volume or claim. It has the resource version, so it fails if the object has changed."""
-
-    kind: Kind[PersistentVolume] | Kind[PersistentVolumeClaim]
-    namespace: str
-    name: str
-    body: dict[str, object]
 
 
 class Progress(Enum):
@@ -228,16 +219,20 @@ def _key_of(claim: PersistentVolumeClaim) -> ClaimKey:
 # Carrying out a plan --------------------------------------------------------------------------------------------------
 
 
-def list_patches(cluster: Cluster, plan: VolumePlan) -> list[VolumePatch]:
-    """Return the patches that carry out a plan. Objects that are gone are left out: `check_binding` reports them."""
-    patches: list[VolumePatch] = []
+def list_patches(cluster: Cluster, uid: str, plan: VolumePlan) -> list[PatchVolume]:
+    """Return the patches that carry out the plan of a pod, without objects that are gone: `check_binding` reports
+    those.
+    """
+    patches: list[PatchVolume] = []
     for binding in plan.bindings:
         volume, claim = cluster.volumes.volumes.get(binding.volume), cluster.volumes.claims.get(binding.claim)
         if volume is not None and claim is not None:
-            patches.append(VolumePatch(PERSISTENT_VOLUMES, "", binding.volume, _claim_volume(volume, claim, binding)))
+            body = _claim_volume(volume, claim, binding)
+            patches.append(PatchVolume(kind=PERSISTENT_VOLUMES, namespace="", name=binding.volume, body=body, uid=uid))
     for namespace, name, version in ((*one.claim, one.version) for one in plan.provisions):
-        metadata = {"resourceVersion": version, "annotations": {SELECTED_NODE: plan.node}}
-        patches.append(VolumePatch(PERSISTENT_VOLUME_CLAIMS, namespace, name, {"metadata": metadata}))
+        body = {"metadata": {"resourceVersion": version, "annotations": {SELECTED_NODE: plan.node}}}
+        kind = PERSISTENT_VOLUME_CLAIMS
+        patches.append(PatchVolume(kind=kind, namespace=namespace, name=name, body=body, uid=uid))
     return patches
 
 

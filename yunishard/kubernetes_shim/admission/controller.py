@@ -71,10 +71,11 @@ from yunishard.kubernetes_shim.objects import (
     ConfigMap,
     Namespace,
     Object,
+    ObjectEvent,
     PriorityClass,
 )
 from yunishard.kubernetes_shim.process import list_ineffective_keys, read_first_settings
-from yunishard.kubernetes_shim.reflector import ObjectEvent, Reflector
+from yunishard.kubernetes_shim.reflector import Reflector
 from yunishard.kubernetes_shim.settings import (
     CONFIG_MAPS_READ,
     AdmissionSettings,
