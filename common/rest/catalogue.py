@@ -173,7 +173,6 @@ APPLICATIONS: Final = Table(
             Kind.CODE,
             "The reason why the asks wait that are tried first; empty without asks.",
             views=_LIST | _TOP_WIDE | _BOARD,
-            heading="waits for",
         ),
         Column("message", Kind.TEXT, "The reason why it was rejected.", views=_WIDE | _DETAIL),
     ),
@@ -244,7 +243,7 @@ ASKS: Final = Table(
             "group.shape.required_node",
             link="node",
         ),
-        Column("reason", Kind.CODE, "The reason why they wait.", views=_LIST | _BOARD, heading="waits for"),
+        Column("reason", Kind.CODE, "The reason why they wait.", views=_LIST | _BOARD),
         Column(
             "message",
             Kind.TEXT,

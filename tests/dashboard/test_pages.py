@@ -57,7 +57,7 @@ def test_applications_are_listed_with_the_reason_why_they_wait(tab: Tab) -> None
     page = tab.open("applications?text=load-test")
     row = page.locator("tbody tr", has=page.get_by_role("link", name="load-test"))
     expect(row).to_contain_text("queue maximum")
-    page.get_by_role("button", name="waits for").click()
+    page.get_by_role("button", name="reason").click()
     expect(page).to_have_url(re.compile("sort=-reason"))
     expect(row).to_contain_text("queue maximum")
     assert tab.find_violations() == []
