@@ -2,7 +2,7 @@
 
 The machine sends one text at a time to each endpoint (`ReadText`), and receives `TextRead`. A process is started with
 the first text, and analyses further ones; it is ended after a text that took much memory. Not here: what the process
-does (`analysis_process.py`), which text is next (`analysis_queue.py`).
+does (`analysis_process.py`), which text is next (`config_validation.py`).
 """
 
 import logging

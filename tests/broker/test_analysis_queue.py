@@ -2,8 +2,8 @@
 
 import pytest
 
-from yunishard.broker import analysis_queue
-from yunishard.broker.analysis_queue import (
+from yunishard.broker import config_validation
+from yunishard.broker.config_validation import (
     BUDGET_S,
     BUDGET_WINDOW_S,
     BYTES_MAX,
@@ -139,7 +139,7 @@ def test_a_text_beyond_the_limits_of_the_queue_is_refused(limit: int, client: st
 def test_texts_beyond_the_bytes_of_the_queue_are_refused_unless_none_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = QueueBench()
     assert bench.queue.find_no_room("a", BYTES_MAX + 1) == ""
-    monkeypatch.setattr(analysis_queue, "BYTES_MAX", 100)
+    monkeypatch.setattr(config_validation, "BYTES_MAX", 100)
     first = bench.add("a", size=60)
     assert "1 configurations with 0 MiB wait" in bench.queue.find_no_room("b", 41)
     assert bench.queue.find_no_room("b", 40) == ""

@@ -5,12 +5,14 @@ import pytest
 
 from tests.analyses import answer_text, answer_with
 from yunishard.broker import config_validation
-from yunishard.broker.analysis_queue import CLIENT_TEXTS_MAX, LITTLE_S, WAITING_MAX_S
 from yunishard.broker.config_validation import (
+    CLIENT_TEXTS_MAX,
     DEFAULT_TEXT,
     LANE_MAX,
+    LITTLE_S,
     READERS,
     RETRY_S,
+    WAITING_MAX_S,
     AnalysisCache,
     AnalysisWanted,
     ConfigPreloader,
