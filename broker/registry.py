@@ -14,15 +14,7 @@ from msgspec import Meta, Raw, Struct, field
 from msgspec.structs import replace
 
 from yunishard.broker.config_analysis import AnalysedPartition
-from yunishard.common.messages.control_messages import (
-    EncodedPrepareConfig,
-    PartitionRemoved,
-    PrepareConfig,
-    RemoveJournal,
-    Repeat,
-    RetirePartition,
-    Settings,
-)
+from yunishard.common.messages import control_messages
 from yunishard.common.messages.kinds import INT64_MAX, Control, Header, Message
 from yunishard.common.messages.query_messages import Answer, PartitionEntry
 from yunishard.common.messages.rm_messages import PartitionRestarted, Refused, Registered, ResumeWanted
@@ -335,8 +327,8 @@ class Registry:
             self.ending[partition] = slot
         if slot is not None and slot.worker:
             self.dismiss(slot.worker, partition)
-            header = Header(kind=PartitionRemoved.__name__, rm=slot.rm, partition=partition)
-            self.removals.append(make_outgoing(slot.worker, PartitionRemoved(), header))
+            header = Header(kind=control_messages.PartitionRemoved.__name__, rm=slot.rm, partition=partition)
+            self.removals.append(make_outgoing(slot.worker, control_messages.PartitionRemoved(), header))
         elif slot is not None:
             self.remove_journal(partition, slot.epoch)
         self.leaving.pop(partition, None)
@@ -347,8 +339,8 @@ class Registry:
         """
         if self._has_store:
             rm = self.ending[partition].rm if partition in self.ending else ""
-            header = Header(kind=RemoveJournal.__name__, rm=rm, partition=partition, epoch=epoch)
-            self.removals.append(make_outgoing(RECORD, RemoveJournal(), header))
+            header = Header(kind=control_messages.RemoveJournal.__name__, rm=rm, partition=partition, epoch=epoch)
+            self.removals.append(make_outgoing(RECORD, control_messages.RemoveJournal(), header))
 
     def extend_deadlines(self, seconds: float, now: float) -> None:
         """Extend all timeouts by a time in which the broker did not run."""
@@ -414,11 +406,13 @@ class Registry:
 
     def build_prepare(self, session: RmSession, partition: str, config: Raw, *, live: bool) -> Outgoing:
         """Ask the worker of a partition for its vote on the configuration of a session."""
-        body = EncodedPrepareConfig(rollout=session.rollout, config=config, live=live)
-        header = self._build_worker_header(session, partition, PrepareConfig.__name__)
+        body = control_messages.EncodedPrepareConfig(rollout=session.rollout, config=config, live=live)
+        header = self._build_worker_header(session, partition, control_messages.PrepareConfig.__name__)
         return Outgoing(self.slots[partition].worker, header, encode_body(body))
 
-    def build_repeat(self, session: RmSession, partition: str, message: Repeat, *, ack: int = 0) -> Outgoing:
+    def build_repeat(
+        self, session: RmSession, partition: str, message: control_messages.Repeat, *, ack: int = 0
+    ) -> Outgoing:
         """Have the worker of a partition retransmit; until it begins to, what it has sent before is not forwarded."""
         repeat = self.build_worker_message(session, partition, message, ack=ack)
         self._resumptions += 1
@@ -428,7 +422,7 @@ class Registry:
 
     def build_settings(self, session: RmSession, partitions: Iterable[str]) -> list[Outgoing]:
         """The RM's settings for the workers of these partitions; they replace the earlier ones."""
-        message = Settings(values=session.extra, capabilities=session.capabilities)
+        message = control_messages.Settings(values=session.extra, capabilities=session.capabilities)
         return [self.build_worker_message(session, partition, message) for partition in partitions]
 
     def build_first_settings(self, session: RmSession, partitions: Iterable[str]) -> list[Outgoing]:
@@ -437,7 +431,7 @@ class Registry:
 
     def build_retirement(self, session: RmSession, partition: str) -> Outgoing:
         """Notify a worker that its partition is no longer configured."""
-        return self.build_worker_message(session, partition, RetirePartition())
+        return self.build_worker_message(session, partition, control_messages.RetirePartition())
 
 
 def build_refusal(to: str, header: Header, code: str, reason: str) -> Outgoing:

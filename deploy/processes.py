@@ -26,18 +26,8 @@ from yunishard.common.messages.wire import BrokerAddress
 from yunishard.common.names import FAKE_RM, WORKER
 from yunishard.common.process.limits import REMEDY, is_shortage
 from yunishard.common.process.main import Lease
-from yunishard.deploy.children import (
-    STOP_ORDER,
-    Alive,
-    Died,
-    Event,
-    Failed,
-    Granted,
-    LeaderFound,
-    Ready,
-    Refused,
-    Start,
-)
+from yunishard.deploy import children
+from yunishard.deploy.children import STOP_ORDER, Event, Start
 
 Commands = Mapping[str, Sequence[str]]
 """The command of each role, without arguments."""
@@ -153,8 +143,8 @@ class Processes:
                 on_failure.pop_all()
         except OSError as error:
             reason = f"the operating system does not start it: {error}"
-            self.report(Failed(start.name, f"{reason}; {REMEDY}" if is_shortage(error) else reason))
-            self.report(Died(start.name, "never started"))
+            self.report(children.Failed(start.name, f"{reason}; {REMEDY}" if is_shortage(error) else reason))
+            self.report(children.Died(start.name, "never started"))
             return
         running = _Running(process, Lifeline(ours, partial(self._receive, start.name)))
         self._running[start.name] = running
@@ -172,7 +162,7 @@ class Processes:
             try:
                 self._running[name].lifeline.write(leader)
             except BlockingIOError:
-                self.report(Failed(name, "it does not read its lifeline"))
+                self.report(children.Failed(name, "it does not read its lifeline"))
                 self.signal(name, signal.SIGKILL)
 
     async def _follow(self, name: str, running: _Running) -> None:
@@ -180,25 +170,25 @@ class Processes:
         running.lifeline.read()
         running.lifeline.close()
         del self._running[name]
-        self.report(Died(name, f"exit status {status}" if status >= 0 else signal.Signals(-status).name))
+        self.report(children.Died(name, f"exit status {status}" if status >= 0 else signal.Signals(-status).name))
 
     def _receive(self, name: str, text: bytes) -> None:
         """Report a line. A child that sends an invalid line has a defect and is killed."""
         try:
             line = msgspec.json.decode(text, type=Line)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            self.report(Failed(name, f"it sent an invalid line: {text[:100]!r}"))
+            self.report(children.Failed(name, f"it sent an invalid line: {text[:100]!r}"))
             self.signal(name, signal.SIGKILL)
             return
         if line.alive is not None:
-            self.report(Alive(name))
+            self.report(children.Alive(name))
         elif line.ready is not None:
-            self.report(Ready(name, line.ready))
+            self.report(children.Ready(name, line.ready))
         elif line.granted is not None:
-            self.report(Granted(name, line.granted.partition, line.granted.epoch))
+            self.report(children.Granted(name, line.granted.partition, line.granted.epoch))
         elif line.leader is not None:
-            self.report(LeaderFound(line.leader))
+            self.report(children.LeaderFound(line.leader))
         elif line.refused is not None:
-            self.report(Refused(name, line.refused))
+            self.report(children.Refused(name, line.refused))
         elif line.failed is not None:
-            self.report(Failed(name, line.failed))
+            self.report(children.Failed(name, line.failed))

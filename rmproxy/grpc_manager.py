@@ -27,14 +27,8 @@ from yunishard.common.messages.kinds import Command, Header, Message
 from yunishard.common.messages.query_messages import Answer, Query
 from yunishard.common.messages.session import RETRIABLE, EncodedMessage, Session, split_by_partition
 from yunishard.common.messages.wire import Incoming, Outgoing, WireError, decode_body, encode_body
-from yunishard.rmproxy.grpc_conversion import (
-    Response,
-    Update,
-    split_request,
-    split_response,
-    write_question,
-    write_scheduling_states,
-)
+from yunishard.rmproxy import grpc_conversion
+from yunishard.rmproxy.grpc_conversion import Response, Update
 from yunishard.rmproxy.grpc_streams import (
     CallLimits,
     Feed,
@@ -127,7 +121,7 @@ class GrpcRm:
 
     async def update(self, command: Update) -> None:
         """Send an update to its partitions, once their windows have room and the RM has read its responses."""
-        for part in split_request(command):
+        for part in grpc_conversion.split_request(command):
             parts = split_by_partition(self.session.normalise, part)
             while self.session.state != "open" or self._congested or any(map(self.session.is_full, parts)):
                 self._room.clear()
@@ -207,10 +201,10 @@ class GrpcRm:
             case rm_messages.NodeResponse() | rm_messages.ApplicationResponse() | rm_messages.AllocationResponse():
                 self._queue_response(header.partition, message)
             case rm_messages.PredicatesAsked() if self._questions is not None:
-                self._questions.put(write_question(header.partition, message))
+                self._questions.put(grpc_conversion.write_question(header.partition, message))
             case rm_messages.SchedulingStateResponse():
                 for feed in self.feeds:
-                    feed.put(write_scheduling_states(header.partition, message))
+                    feed.put(grpc_conversion.write_scheduling_states(header.partition, message))
             case rm_messages.Registered() if header.partition:
                 self._send(*self.session.retransmissions(header.partition))
             case rm_messages.Registered():
@@ -240,7 +234,7 @@ class GrpcRm:
 
     def _queue_response(self, partition: str, response: Response) -> None:
         try:
-            self._queues[type(response)].extend(split_response(response))
+            self._queues[type(response)].extend(grpc_conversion.split_response(response))
         except ValueError as error:  # a number beyond the range of protobuf
             raise SessionLostError(f"partition {partition} sent a message that gRPC cannot carry: {error}") from error
 

@@ -17,13 +17,7 @@ import grpc
 from google.protobuf.message import Message as ProtobufMessage
 from msgspec.structs import replace
 
-from yunishard.common.messages.rm_messages import (
-    PREDICATES,
-    PREEMPTION_PREDICATES,
-    AllocationResponse,
-    ApplicationResponse,
-    NodeResponse,
-)
+from yunishard.common.messages import rm_messages
 from yunishard.common.messages.wire import BODY_BYTES_MAX
 from yunishard.common.retries import LogLimit
 from yunishard.common.transport.event_loop import clock
@@ -32,17 +26,7 @@ from yunishard.rmproxy.authentication import Authorizer
 from yunishard.rmproxy.grpc_admin_service import AdminService
 from yunishard.rmproxy.grpc_conversion import Response, Update
 from yunishard.rmproxy.grpc_manager import GrpcRegistry, GrpcRm
-from yunishard.rmproxy.grpc_streams import (
-    KEEP_SESSION,
-    SESSION_METADATA,
-    Context,
-    RmStream,
-    StatusError,
-    StatusKind,
-    parse_request,
-    read_peer,
-    read_rm_ids,
-)
+from yunishard.rmproxy.grpc_streams import Context, RmStream, StatusError, StatusKind
 from yunishard.rmproxy.si import scheduler_pb2 as pb
 
 CHECK_EVERY_S: Final = 0.05
@@ -62,7 +46,7 @@ _log = logging.getLogger("core.rmproxy")
 
 SERVICE: Final = "si.v1.Scheduler"
 
-GRPC_CAPABILITIES: Final = (PREDICATES, PREEMPTION_PREDICATES)
+GRPC_CAPABILITIES: Final = (rm_messages.PREDICATES, rm_messages.PREEMPTION_PREDICATES)
 """Those that an RM may have over gRPC: it may read events without one, and there is no call for its state dump."""
 
 KEEPALIVE_S: Final = 20.0
@@ -87,13 +71,19 @@ class StreamKind(NamedTuple):
 
 
 def _make_kind(request: type[_Request], convert: Callable[[_Request], Update], response: type[Response]) -> StreamKind:
-    return StreamKind(request.DESCRIPTOR.name, lambda data: convert(parse_request(request, data)), response)
+    return StreamKind(
+        request.DESCRIPTOR.name, lambda data: convert(grpc_streams.parse_request(request, data)), response
+    )
 
 
 STREAM_KINDS: Final = {
-    "UpdateNode": _make_kind(pb.NodeRequest, grpc_conversion.read_nodes, NodeResponse),
-    "UpdateApplication": _make_kind(pb.ApplicationRequest, grpc_conversion.read_applications, ApplicationResponse),
-    "UpdateAllocation": _make_kind(pb.AllocationRequest, grpc_conversion.read_allocations, AllocationResponse),
+    "UpdateNode": _make_kind(pb.NodeRequest, grpc_conversion.read_nodes, rm_messages.NodeResponse),
+    "UpdateApplication": _make_kind(
+        pb.ApplicationRequest, grpc_conversion.read_applications, rm_messages.ApplicationResponse
+    ),
+    "UpdateAllocation": _make_kind(
+        pb.AllocationRequest, grpc_conversion.read_allocations, rm_messages.AllocationResponse
+    ),
 }
 """By the name of the call."""
 
@@ -199,14 +189,14 @@ class GrpcServer:
         async with grpc_streams.abort_on_error(context):
             sent = await self._limits.read_request(pb.RegisterResourceManagerRequest, requests, context)
             request = grpc_conversion.read_registration(sent)
-            self._authorizer.check(request.rm_id, read_rm_ids(context.auth_context()))
+            self._authorizer.check(request.rm_id, grpc_streams.read_rm_ids(context.auth_context()))
             named = grpc_streams.read_metadata(context, grpc_streams.CAPABILITIES_METADATA).split(",")
             capabilities = [one.strip() for one in named if one.strip() in GRPC_CAPABILITIES]
-            keeps = grpc_streams.read_metadata(context, SESSION_METADATA) == KEEP_SESSION
-            wanted, peer = replace(request, capabilities=capabilities), read_peer(context)
+            keeps = grpc_streams.read_metadata(context, grpc_streams.SESSION_METADATA) == grpc_streams.KEEP_SESSION
+            wanted, peer = replace(request, capabilities=capabilities), grpc_streams.read_peer(context)
             rm = await self._registry.register(wanted, keeps_session=keeps, peer=peer)
             if keeps:
-                await context.send_initial_metadata(((SESSION_METADATA, rm.session.session),))
+                await context.send_initial_metadata(((grpc_streams.SESSION_METADATA, rm.session.session),))
         return pb.RegisterResourceManagerResponse().SerializeToString()
 
     # Streams --------------------------------------------------------------------------------------------------------
@@ -216,7 +206,7 @@ class GrpcServer:
 
         gRPC cancels this task when the client disconnects; responses that are not known to be written stay queued.
         """
-        stream = RmStream(read_rm_ids(context.auth_context()))
+        stream = RmStream(grpc_streams.read_rm_ids(context.auth_context()))
         self._streams.add(stream)
         reader = asyncio.create_task(self._read(kind, stream, context, requests))
         reader.add_done_callback(lambda _: stream.half_close())
@@ -238,7 +228,7 @@ class GrpcServer:
 
     async def _read(self, kind: StreamKind, stream: RmStream, context: Context, requests: AsyncIterator[bytes]) -> None:
         bound_to = grpc_streams.read_metadata(context, grpc_streams.RM_METADATA)
-        session = grpc_streams.read_metadata(context, SESSION_METADATA)
+        session = grpc_streams.read_metadata(context, grpc_streams.SESSION_METADATA)
         try:
             if bound_to:
                 rm = await self._bind(kind, stream, bound_to, session, context)
@@ -259,7 +249,7 @@ class GrpcServer:
     async def _bind(self, kind: StreamKind, stream: RmStream, rm_id: str, session: str, context: Context) -> GrpcRm:
         """Bind a stream to an RM."""
         self._authorizer.check(rm_id, stream.permitted)
-        rm = await self._registry.find_or_take_over(rm_id, kind.request, session, peer=read_peer(context))
+        rm = await self._registry.find_or_take_over(rm_id, kind.request, session, peer=grpc_streams.read_peer(context))
         stream.rm_id = rm_id
         rm.bind_stream(kind.response, stream)
         return rm

@@ -20,14 +20,8 @@ from zmq.utils import z85
 
 from yunishard.common.process.folders import read_stamp
 from yunishard.common.retries import LogLimit
-from yunishard.common.transport.curve_keys import (
-    AllowList,
-    AllowListError,
-    KeyPair,
-    fingerprint,
-    parse_allow_list,
-    read_allow_list,
-)
+from yunishard.common.transport import curve_keys
+from yunishard.common.transport.curve_keys import AllowList, AllowListError, KeyPair, fingerprint
 from yunishard.common.transport.event_loop import CONTEXT, clock
 
 ZAP_ADDRESS: Final = "inproc://zeromq.zap.01"
@@ -64,7 +58,7 @@ class ZapAuthenticator:
         self._log = log
         self._stamp = read_stamp(allowed)
         try:
-            self._apply(parse_allow_list(read_allow_list(allowed)))
+            self._apply(curve_keys.parse_allow_list(curve_keys.read_allow_list(allowed)))
         except AllowListError as error:
             raise OSError(f"{allowed}: {error}") from None
         self._problem = ""
@@ -105,7 +99,7 @@ class ZapAuthenticator:
                 return
             self._stamp = stamp
             before = self._list
-            self._apply(parse_allow_list(read_allow_list(self._file)))
+            self._apply(curve_keys.parse_allow_list(curve_keys.read_allow_list(self._file)))
         except (AllowListError, OSError) as error:
             problem, self._problem = self._problem, str(error)
             if problem != self._problem:
