@@ -68,7 +68,7 @@ def test_it_reports_its_nodes_and_leaves_after_its_time(capsys: pytest.CaptureFi
 
     async def story() -> None:
         async with FakeCore() as core:
-            args = parsed("--connect", core.address, "--nodes=3", "--load=0", "--duration=200ms")
+            args = parsed("--connect", core.address, "--nodes=3", "--load=0", "--duration=1s")
             fake, config = build_fake_rm(args)
             running = asyncio.create_task(connect_and_play(args, config, fake))
             await core.hears(RegisterResourceManager)
