@@ -99,7 +99,7 @@ QUEUES: Final = Table(
             Kind.TIME,
             "The start of the newest allocation in it and below it.",
             views=_WIDE | _TOP_WIDE | _BOARD | _DETAIL,
-            heading="last allocation",
+            heading="last alloc",
         ),
     ),
     filters=(
