@@ -114,6 +114,8 @@ def _run(options: argparse.Namespace, chosen: list[Benchmark], plan: Plan) -> in
     for benchmark in chosen or BENCHMARKS:
         with _progress() as say:
             figures = list(measure_reporting(benchmark, plan, say))
+        if not figures:
+            sys.stderr.write(f"{benchmark.name} measured nothing: {benchmark.about}\n")
         sys.stdout.write(table(figures, comparable))
         sys.stdout.flush()
         found.figures.extend(figures)

@@ -26,7 +26,7 @@ from benchmarks.results import Benchmark
 
 BENCHMARKS: Final = (
     Benchmark("engine", "each shape with the engine alone", engine.figures, judged=True),
-    Benchmark("engine-compiled", "the same with the compiled engine, if there is one", engine.compiled_figures),
+    Benchmark("engine-compiled", "the same with the engine of `make compiled`", engine.compiled_figures),
     Benchmark("native", "each shape over the native protocol, end to end", partial(end_to_end.rate_figures, "native")),
     Benchmark(
         "grpc", "the same over the scheduler interface, and the reference", partial(end_to_end.rate_figures, "grpc")
