@@ -7,7 +7,6 @@ given (`YUNISHARD_CONFIG=` in a compose file). Paths in a settings file are rela
 Not here: the table of settings (`common/settings.py`), and whether ports are free and files usable (`preflight.py`).
 """
 
-import re
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
@@ -114,22 +113,15 @@ _KNOWN: Final = (*(setting.variable for setting in SETTINGS.values()), *_OTHER_V
 """All variables that `up`, the commands and the SDK read."""
 
 _PREFIX: Final = "YUNISHARD_"
-_SERVICE_HOST: Final = "_SERVICE_HOST"
-_OF_SERVICE: Final = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?")
-"""Variables that Kubernetes sets in each container for a service, after its name; `_SERVICE_HOST` is always there."""
 
 
 def find_unknown_variables(names: Iterable[str]) -> list[str]:
-    """Return a warning for each variable that looks like a setting but is not one, with the nearest known name."""
-    ours = sorted(name for name in names if name.startswith(_PREFIX))
-    services = [name.removesuffix(_SERVICE_HOST) for name in ours if name.endswith(_SERVICE_HOST)]
+    """Return a warning for each variable that looks like a setting but is not one, with the nearest known name. Those
+    that Kubernetes sets for services are among them; our pods have `enableServiceLinks: false`.
+    """
     lines = []
-    for name in ours:
-        if name in _KNOWN or any(
-            name.startswith(service) and _OF_SERVICE.fullmatch(name.removeprefix(service)) for service in services
-        ):
-            continue
-        known = [one.removeprefix(_PREFIX) for one in _KNOWN]
+    known = [one.removeprefix(_PREFIX) for one in _KNOWN]
+    for name in sorted(name for name in names if name.startswith(_PREFIX) and name not in _KNOWN):
         near = get_close_matches(name.removeprefix(_PREFIX), known, n=1, cutoff=0.7)
         advice = f"did you mean {_PREFIX}{near[0]}?" if near else "`yunishard up --help` lists the settings"
         lines.append(f"{name} in the environment is unknown and ignored; {advice}")

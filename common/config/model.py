@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -373,7 +373,6 @@ _BY_PARTS: Final = {_parts(name): name for name in PROPERTIES}
 _KEY_MAX: Final = 2 * max(map(len, PROPERTIES))  # a longer key is similar to none
 
 
-@lru_cache(maxsize=1024)  # many queues have the same keys
 def find_similar_property(key: str) -> str:
     """Return the property that a key resembles; empty if there is none, or the key is a property.
 

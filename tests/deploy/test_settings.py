@@ -507,16 +507,6 @@ def test_an_unknown_variable_is_named_with_the_nearest_known_one(name: str, advi
     ]
 
 
-def test_variables_that_kubernetes_sets_for_services_are_no_mistakes() -> None:
-    names = ("SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_REST", "PORT", "PORT_9080_TCP", "PORT_9080_TCP_ADDR")
-    assert find_unknown_variables([f"YUNISHARD{part}_{name}" for name in names for part in ("", "_REST")]) == []
-
-
-@pytest.mark.parametrize("name", ["YUNISHARD_GRPC_PORT", "YUNISHARD_PORT", "YUNISHARD_REST_SERVICE_PORT"])
-def test_a_name_that_kubernetes_could_have_set_is_a_mistake_where_it_has_set_none(name: str) -> None:
-    assert [line.split()[0] for line in find_unknown_variables([name, "YUNISHARD_WEB_SERVICE_HOST"])] == [name]
-
-
 def test_all_variables_of_clients_are_known() -> None:
     assert {KEYS_VARIABLE, TOKEN_FILE} <= set(_KNOWN)
 
