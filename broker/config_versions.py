@@ -18,7 +18,6 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from yunishard.common.config.model import compute_checksum
 from yunishard.common.config.problems import ConfigError, Problem
 from yunishard.common.messages.control_messages import ConfigVersion, ReadVersion, VersionEntry, VersionRead
 from yunishard.common.messages.kinds import Header
@@ -126,15 +125,13 @@ class ConfigVersions:
         return latest if is_change else None
 
     def build_next(
-        self, rm: str, text: str, *, at_ns: int, author: str, origin: str, base: str, checksum: str = ""
+        self, rm: str, text: str, *, checksum: str, at_ns: int, author: str, origin: str, base: str
     ) -> ConfigVersion:
-        """Build the next version; it counts once it is passed to `add_version`. `checksum` is that of the text, if
-        it is known.
-        """
+        """Build the next version; it counts once it is passed to `add_version`. `checksum` is that of the text."""
         latest = self.history(rm).latest
         return ConfigVersion(
             number=latest.number + 1 if latest else 1,
-            checksum=checksum or compute_checksum(text),
+            checksum=checksum,
             at_ns=at_ns,
             author=author[:AUTHOR_CHARS_MAX],
             origin=origin[:AUTHOR_CHARS_MAX],
@@ -190,7 +187,8 @@ class ConfigVersions:
         for rm in kept:
             if self._sizes.get(rm, 0) > VERSIONS_BYTES_MAX or len(self.history(rm).entries) > VERSIONS_MAX:
                 removals += self._shorten(rm, VERSIONS_BYTES_MAX)
-        former = sorted((rm for rm in self._histories if rm not in kept), key=self._order_of_former)
+        former = [rm for rm in self._histories if rm not in kept]
+        former.sort(key=lambda rm: (self._histories[rm].entries[-1].at_ns, rm))
         former_size, size = sum(self._sizes[rm] for rm in former), self.size
         for count, rm in enumerate(former):
             fits = len(former) - count <= RMS_MAX and former_size <= FORMER_BYTES_MAX and size <= size_max
@@ -205,9 +203,6 @@ class ConfigVersions:
             removals += self._shorten(rm, before - (size - size_max))
             size -= before - self._sizes.get(rm, 0)
         return removals
-
-    def _order_of_former(self, rm: str) -> tuple[int, str]:
-        return self._histories[rm].entries[-1].at_ns, rm
 
     def _shorten(self, rm: str, size_max: int) -> list[Removal]:
         """Remove the oldest versions of an RM until they fit into this size, but never the latest two."""
@@ -287,9 +282,9 @@ class StoredTexts:
             raise ConfigError([Problem(message=found.problem, kind="record")])
         return found.text
 
-    def is_waiting(self, rm: str, partition: str = "") -> bool:
-        """Whether a message about this partition, or the registration of the RM, waits for a text."""
-        return partition in self._waiting.get(rm, ())
+    def is_registration_waiting(self, rm: str) -> bool:
+        """Whether the registration of the RM waits for a text."""
+        return "" in self._waiting.get(rm, ())
 
     def wait(self, incoming: Incoming, wanted: TextWanted) -> list[Outgoing]:
         """Have a message wait until the text has been read; the request to the record, unless it waits itself."""

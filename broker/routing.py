@@ -509,7 +509,7 @@ class BrokerMachine:
         request = decode_body(rm_messages.RegisterResourceManager, incoming.body)
         known = self.registry.find_session(header.rm, header.session)
         if known is None:
-            if self.state.texts.is_waiting(header.rm):
+            if self.state.texts.is_registration_waiting(header.rm):
                 reason = f"another registration of RM {header.rm!r} is under way, try again when it is done"
                 return [build_refusal(incoming.source, header, "busy", reason)]
             return rm_sessions.start_registration(self.state, self._changes, incoming, request, now)

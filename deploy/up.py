@@ -75,7 +75,7 @@ class BrokerLink:
     def open(self, leader: BrokerAddress) -> None:
         """Connect, and send metrics."""
         self.close()
-        self._link = BrokerConnection(leader, peer=BROKER, name=self.name, wake=self._read, keys=self._keys)
+        self._link = BrokerConnection(leader, name=self.name, wake=self._read, keys=self._keys)
         self.send_metrics()
 
     def send_metrics(self) -> None:

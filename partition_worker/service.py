@@ -78,7 +78,7 @@ async def serve(arguments: Arguments, life: Life) -> None:
     journals = open_journals(arguments.settings)
     wire, name = Transport(), f"{WORKER_PREFIX}{arguments.instance}"
     wake, keys = partial(wire.arrived, BROKER), arguments.settings.cluster_keys
-    link = BrokerConnection(arguments.broker, peer=BROKER, name=name, wake=wake, keys=keys)
+    link = BrokerConnection(arguments.broker, name=name, wake=wake, keys=keys)
     wire.add(BROKER, link)
     life.on_leader(link.move)
     try:

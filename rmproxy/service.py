@@ -75,7 +75,7 @@ async def serve(arguments: Arguments, life: Life) -> None:
             ports.append(native)
             native_address = native.address
         wake = partial(transport.arrived, BROKER)
-        link = BrokerConnection(arguments.broker, peer=BROKER, name=name, wake=wake, keys=settings.cluster_keys)
+        link = BrokerConnection(arguments.broker, name=name, wake=wake, keys=settings.cluster_keys)
         stack.callback(link.close)
         transport.add(BROKER, link)
         life.on_leader(link.move)

@@ -35,6 +35,7 @@ from yunishard.common.messages import wire
 from yunishard.common.messages.kinds import Header
 from yunishard.common.messages.rm_messages import Refused
 from yunishard.common.messages.wire import BrokerAddress
+from yunishard.common.names import BROKER
 from yunishard.common.process.limits import DescriptorGuard
 from yunishard.common.transport.cluster_connection import ClusterConnection
 from yunishard.common.transport.curve_keys import fingerprint
@@ -374,9 +375,8 @@ class BrokerConnection(_Socket):
     begins with LINK_LOST (`cluster_connection.py`).
     """
 
-    def __init__(self, broker: BrokerAddress, *, peer: str, name: str, wake: Wake, keys: Path | None = None) -> None:
+    def __init__(self, broker: BrokerAddress, *, name: str, wake: Wake, keys: Path | None) -> None:
         super().__init__(wake)
-        self.peer = peer
         self._name = name
         self._keys = keys
         self._cluster: ClusterConnection | None = None
@@ -437,11 +437,11 @@ class BrokerConnection(_Socket):
         """
         if self._is_new:
             self._is_new = False
-            return wire.Incoming(self.peer, Header(kind=wire.LINK_LOST), b"")
+            return wire.Incoming(BROKER, Header(kind=wire.LINK_LOST), b"")
         found = self._read()
         if found is None:
             return None
-        incoming = wire.decode_incoming(self.peer, [found[0].bytes, *found[1]])
+        incoming = wire.decode_incoming(BROKER, [found[0].bytes, *found[1]])
         if incoming.header.kind == "Refused" and not (incoming.header.rm or incoming.header.ref):
             raise OSError(wire.decode_body(Refused, incoming.body).reason)
         return incoming

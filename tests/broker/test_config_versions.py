@@ -25,7 +25,8 @@ PLENTY = 1 << 40
 
 
 def added(versions: ConfigVersions, text: str, *, base: str, rm: str = RM, origin: str = "api") -> ConfigVersion:
-    version = versions.build_next(rm, text, at_ns=7, author="alice", origin=origin, base=compute_checksum(base))
+    own, checksum = compute_checksum(base), compute_checksum(text)
+    version = versions.build_next(rm, text, checksum=checksum, at_ns=7, author="alice", origin=origin, base=own)
     versions.add_version(rm, version)
     return version
 
@@ -84,12 +85,12 @@ def test_versions_count_from_one_and_are_held_without_their_texts() -> None:
 def test_a_version_that_was_not_added_does_not_count() -> None:
     versions = ConfigVersions()
     for _ in range(2):
-        assert versions.build_next(RM, OWN, at_ns=7, author="", origin="api", base="").number == 1
+        assert versions.build_next(RM, OWN, checksum="", at_ns=7, author="", origin="api", base="").number == 1
     assert versions.history(RM).latest is None
 
 
 def test_a_long_name_of_an_author_is_cut_off() -> None:
-    version = ConfigVersions().build_next(RM, OWN, at_ns=7, author="a" * 999, origin="o" * 999, base="")
+    version = ConfigVersions().build_next(RM, OWN, checksum="", at_ns=7, author="a" * 999, origin="o" * 999, base="")
     assert (len(version.author), len(version.origin)) == (AUTHOR_CHARS_MAX, AUTHOR_CHARS_MAX)
 
 

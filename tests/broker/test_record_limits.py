@@ -9,6 +9,7 @@ from tests.machines import ONE_QUEUE, RM, SESSION, said
 from yunishard.broker import config_versions
 from yunishard.broker.config_versions import ENTRY_BYTES, RMS_MAX
 from yunishard.broker.rm_records import SETTINGS_BYTES_MAX
+from yunishard.common.config.model import compute_checksum
 from yunishard.common.messages.control_messages import RemoveVersions, VersionsRemoved
 from yunishard.common.messages.rm_messages import Leave, Refused, RegisterResourceManager
 from yunishard.common.messages.wire import decode_body
@@ -48,7 +49,13 @@ def test_a_start_removes_what_is_above_the_limits_one_message_at_a_time() -> Non
     bench = BrokerBench()
     for number in range(RMS_MAX + 3):
         version = bench.broker.state.versions.build_next(
-            f"rm-{number}", ONE_QUEUE, at_ns=number, author="", origin="update", base=""
+            f"rm-{number}",
+            ONE_QUEUE,
+            checksum=compute_checksum(ONE_QUEUE),
+            at_ns=number,
+            author="",
+            origin="update",
+            base="",
         )
         bench.broker.state.versions.add_version(f"rm-{number}", version)
     bench.begin_again()

@@ -69,7 +69,7 @@ class Router:
 @asynccontextmanager
 async def connected(broker: BrokerAddress, keys: Path) -> AsyncIterator[tuple[Transport, BrokerConnection]]:
     wire = Transport()
-    link = BrokerConnection(broker, peer="broker", name="worker/1", wake=wire.wake, keys=keys)
+    link = BrokerConnection(broker, name="worker/1", wake=wire.wake, keys=keys)
     wire.add("broker", link)
     try:
         yield wire, link

@@ -93,7 +93,7 @@ def address_of(port: ClusterPort, hosts: Hosts) -> BrokerAddress:
 @asynccontextmanager
 async def connected(broker: BrokerAddress, name: str, keys: Path) -> AsyncIterator[tuple[Transport, BrokerConnection]]:
     wire = Transport()
-    link = BrokerConnection(broker, peer="broker", name=name, wake=wire.wake, keys=keys)
+    link = BrokerConnection(broker, name=name, wake=wire.wake, keys=keys)
     wire.add("broker", link)
     try:
         yield wire, link

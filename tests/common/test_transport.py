@@ -92,7 +92,7 @@ async def broker_port(address: str) -> AsyncIterator[tuple[Transport, BrokerPort
 @asynccontextmanager
 async def connected(address: str, *, name: str = "worker-1") -> AsyncIterator[Transport]:
     wire = Transport()
-    link = BrokerConnection(BrokerAddress(address), peer="broker", name=name, wake=wire.wake)
+    link = BrokerConnection(BrokerAddress(address), name=name, wake=wire.wake, keys=None)
     wire.add("broker", link)
     try:
         yield wire
@@ -346,7 +346,7 @@ def test_the_broker_refuses_an_address_that_is_not_ipc(tmp_path: Path) -> None:
             with pytest.raises(OSError, match="it must be an ipc:// address"):
                 BrokerPort(address, wake=lambda: None)
             with pytest.raises(OSError, match="it must be an ipc:// address"):
-                BrokerConnection(BrokerAddress(address), peer="broker", name="worker-1", wake=lambda: None)
+                BrokerConnection(BrokerAddress(address), name="worker-1", wake=lambda: None, keys=None)
         with pytest.raises(OSError, match=r"cannot listen on ipc://.*: No such file"):
             BrokerPort(f"ipc://{tmp_path}/nowhere/s", wake=lambda: None)
 
@@ -524,7 +524,7 @@ def test_unread_messages_wake_once_and_stay_readable(address: str) -> None:
     async def story() -> None:
         woken = asyncio.Semaphore(0)
         async with broker_port(address) as (server, _):
-            link = BrokerConnection(BrokerAddress(address), peer="broker", name="worker-1", wake=woken.release)
+            link = BrokerConnection(BrokerAddress(address), name="worker-1", wake=woken.release, keys=None)
             link.send(Outgoing("broker", HEADER, BODY))
             await arrival(server)
             for _ in range(100):

@@ -80,7 +80,7 @@ class BrokerClient:
         self._incarnation = ""
         """The broker's incarnation; empty before its first heartbeat."""
         self.wire = Transport()
-        self._link = BrokerConnection(broker, peer=BROKER, name=name, wake=self.wire.wake, keys=keys)
+        self._link = BrokerConnection(broker, name=name, wake=self.wire.wake, keys=keys)
         self.wire.add(BROKER, self._link)
         self._slots = asyncio.Semaphore(QUERIES_MAX)
         self._changes = asyncio.Semaphore(CHANGES_MAX)
