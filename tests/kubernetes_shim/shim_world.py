@@ -26,6 +26,7 @@ from yunishard.kubernetes_shim.actions import (
     Failure,
     LogProblem,
     PatchPodStatus,
+    PatchVolume,
     SendAllocations,
     SendApplications,
     SendConfiguration,
@@ -118,6 +119,8 @@ class ApiServer:
                 return None
             case BindPod() | DeletePod() | PatchPodStatus():
                 pod = self.find(action.name)
+                if isinstance(action, DeletePod) and (pod is None or pod.metadata.uid != action.uid):
+                    return None
                 if pod is None:
                     return Failure(404, "NotFound", f'pods "{action.name}" not found')
                 if pod.metadata.uid != action.uid:
@@ -130,6 +133,8 @@ class ApiServer:
         uid = pod.metadata.uid
         match action:
             case BindPod():
+                if pod.spec.node_name == action.node:
+                    return None
                 if pod.spec.node_name:
                     text = f'pod {action.name} is already assigned to node "{pod.spec.node_name}"'
                     return Failure(409, "Conflict", text)
@@ -329,19 +334,22 @@ class World:
         self.shim.handle_object(event, obj, self.now)
 
     def step_write(self, number: int = 0, fault: str = "") -> None:
-        """Execute a write. A fault `lost` loses the answer, `unreached` the request, `refused` refuses it for good."""
+        """Execute a write. After the fault `lost` the client has repeated it, as the answer was lost; `unreached` is an
+        error of the API server, and `refused` a right that is missing.
+        """
         if not self.writes:
             return
         action = self.writes[number % len(self.writes)]
         first = next(one for one in self.writes if one.name == action.name)  # in order for each object
         self.writes.remove(first)
         if fault == "unreached":
-            failure: Failure | None = Failure(0, "", "no connection")
+            failure: Failure | None = Failure(503, "", "no connection")
         elif fault == "refused" and isinstance(first, BindPod | CreatePod):
             failure = Failure(403, "Forbidden", "forbidden")
         else:
             failure = self.api.execute(first)
-            failure = Failure(0, "", "no answer") if fault == "lost" else failure
+            if fault == "lost" and isinstance(first, PatchVolume):
+                failure = self.api.execute(first)
         self.outcomes.append((first, failure))
 
     def step_outcome(self) -> None:

@@ -1,7 +1,6 @@
 from yunishard import AddApplicationRequest, NodeInfo, ask, release, removal
 from yunishard.kubernetes_shim.actions import (
     DeletePod,
-    Failure,
     Outbox,
     SendAllocations,
     SendApplications,
@@ -56,9 +55,3 @@ def test_a_report_replaces_what_was_not_sent_and_holds_what_follows() -> None:
     assert outbox.take() == [report, delete]
     outbox.end_report()
     assert outbox.take() == [SendConfiguration("partitions: []"), SendAllocations([OTHER])]
-
-
-def test_only_errors_of_the_server_are_temporary() -> None:
-    assert [Failure(status).is_temporary for status in (0, 403, 404, 409, 422, 429, 500, 504)] == [
-        *(True, False, False, False, False, True, True, True)
-    ]

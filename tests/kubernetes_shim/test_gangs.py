@@ -130,16 +130,6 @@ def test_an_application_runs_without_its_gang_if_a_placeholder_cannot_be_created
     assert "PlaceholderCreateFailed" in world.actions_of_events("p1")
 
 
-def test_a_placeholder_whose_creation_had_no_answer_is_not_created_twice() -> None:
-    world = with_nodes("n1")
-    world.api.set_pod(gang_pod("p1", members=1, cpu="1"))
-    world.settle_until(lambda: any(isinstance(one, CreatePod) for one in world.writes))
-    world.step_write(0, "lost")
-    world.settle()
-    world.check()
-    assert world.api.count == 1
-
-
 def test_placeholders_of_a_deleted_originator_are_created_again_for_the_next_pod() -> None:
     world = with_nodes("n1", cpu="1")
     world.api.set_pod(gang_pod("p1"))

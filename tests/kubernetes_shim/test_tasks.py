@@ -102,21 +102,10 @@ def test_a_pod_that_cannot_be_bound_goes_back_to_the_core() -> None:
     assert world.bound == {"p1": "n1"}
 
 
-def test_a_binding_without_an_answer_is_tried_again_and_the_pod_is_bound_once() -> None:
+def test_a_binding_that_the_api_server_cannot_execute_is_given_up() -> None:
     world = waiting_to_bind()
-    world.step_write(0, "lost")
-    world.settle()
-    world.check()
-    assert world.api.binds == {"uid-p1": ["n1"]}
-    assert "PodBindFailure" not in world.actions_of_events("p1")
-
-
-def test_a_binding_that_never_succeeds_is_given_up() -> None:
-    world = waiting_to_bind()
-    for _ in range(5):
-        world.step_write(0, "unreached")
-        world.step_outcome()
-        world.pass_time(1)
+    world.step_write(0, "unreached")
+    world.step_outcome()
     assert "PodBindFailure" in world.actions_of_events("p1")
 
 

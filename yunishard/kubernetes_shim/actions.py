@@ -9,7 +9,7 @@ Rules for the driver:
 - Messages to the core are sent in order. A `SendReport` replaces those before it that are not sent yet, as it contains
   everything; the messages after it wait for its end.
 - Writes to the API server run side by side. Those of one object (same kind, namespace and name) run in order.
-- The machine repeats writes that failed temporarily; the driver only waits where the API server asks for it (429).
+- A write that failed is final, except for deletions, which the machine repeats: the client has repeated the request.
 
 Not here: how they are executed (`driver.py`), why (`shim.py` and its parts).
 """
@@ -32,20 +32,14 @@ class Failure(Struct, frozen=True):
     """Why an action did not succeed; the driver makes it from the exception of the client or of the SDK."""
 
     status: int = 0
-    """The HTTP status; 0 if there was no answer, so that the request may have taken effect."""
+    """The HTTP status; 0 for a message to the core."""
     reason: str = ""
     """The reason in the answer of the API server, such as `AlreadyExists`, `NotFound`, `Conflict`."""
     message: str = ""
 
-    @property
-    def is_temporary(self) -> bool:
-        """Whether the same request may succeed later: no answer, too many requests, or a fault of the server."""
-        return self.status == 0 or self.status == TOO_MANY_REQUESTS or self.status >= SERVER_ERROR
-
 
 NOT_FOUND: Final = 404
 CONFLICT: Final = 409
-TOO_MANY_REQUESTS: Final = 429
 SERVER_ERROR: Final = 500
 
 
@@ -101,8 +95,6 @@ class CreatePod(Struct, frozen=True, kw_only=True):
     name: str
     body: dict[str, object]
     application_id: str
-    attempt: int = 0
-    """How often it was tried before, here and in the other actions. Only the machine uses it."""
 
 
 class DeletePod(Struct, frozen=True, kw_only=True):
@@ -111,7 +103,6 @@ class DeletePod(Struct, frozen=True, kw_only=True):
     namespace: str
     name: str
     uid: str
-    attempt: int = 0
 
 
 class BindPod(Struct, frozen=True, kw_only=True):
@@ -121,7 +112,6 @@ class BindPod(Struct, frozen=True, kw_only=True):
     name: str
     uid: str
     node: str
-    attempt: int = 0
 
 
 class PatchPodStatus(Struct, frozen=True, kw_only=True):
@@ -139,7 +129,6 @@ class PatchPodStatus(Struct, frozen=True, kw_only=True):
     """One condition; conditions of other types stay as they are."""
     is_transition: bool = False
     """Whether the pod did not have this condition with the same status: then the driver adds the present time."""
-    attempt: int = 0
 
 
 class PatchVolume(Struct, frozen=True, kw_only=True):
@@ -153,7 +142,6 @@ class PatchVolume(Struct, frozen=True, kw_only=True):
     body: dict[str, object]
     uid: str
     """Of the pod that needs the volume."""
-    attempt: int = 0
 
 
 class EmitEvent(Struct, frozen=True, kw_only=True):

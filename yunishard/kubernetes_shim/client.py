@@ -57,8 +57,8 @@ FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 15.0
 """The longest pause between repetitions of a request."""
 
-SERVER_ERRORS_MAX: Final = 5
-"""Answers 5xx to a request, in succession, after which the error is the caller's."""
+SERVER_ERRORS_MAX: Final = 8
+"""Answers 5xx to a request, in succession, after which the error is the caller's: about ten seconds."""
 
 PAGE: Final = 500
 """Objects in one answer to a list."""

@@ -7,8 +7,6 @@ it releases a placeholder, the shim deletes the pod, and the core gives its plac
 from collections import Counter
 from typing import Final
 
-from msgspec.structs import replace
-
 from yunishard.common.messages import rm_messages
 from yunishard.kubernetes_shim import tasks
 from yunishard.kubernetes_shim.actions import CONFLICT, CreatePod, Failure
@@ -115,26 +113,16 @@ def find_placeholder(state: ShimState, key: str, node: str) -> tuple[str, ...]:
     return ()
 
 
-def is_wanted(state: ShimState, action: CreatePod) -> bool:
-    """Whether a placeholder is still to be created."""
-    application = state.applications.get(action.application_id)
-    return application is not None and application.state is ApplicationState.RESERVING
-
-
 def handle_create_outcome(state: ShimState, action: CreatePod, failure: Failure | None) -> None:
     """Handle the outcome of creating a placeholder. If one cannot be created, the application runs without a gang."""
-    if failure is None or not is_wanted(state, action):
+    application = state.applications.get(action.application_id)
+    if failure is None or application is None or application.state is not ApplicationState.RESERVING:
         return
-    application = state.applications[action.application_id]
-    if failure.status == CONFLICT:
-        if not action.attempt:  # otherwise an earlier attempt succeeded: the pod is about to be seen
-            application.creating.pop(action.name, None)
-            state.changed[action.application_id] = None
-        return
-    if failure.is_temporary and action.attempt + 1 < tasks.WRITE_TRIES_MAX:
-        state.retry(replace(action, attempt=action.attempt + 1), state.now + tasks.WRITE_RETRY_S)
-        return
-    _fall_back(state, application, failure.message)
+    if failure.status == CONFLICT:  # another pod has the name
+        application.creating.pop(action.name, None)
+        state.changed[action.application_id] = None
+    else:
+        _fall_back(state, application, failure.message)
 
 
 def _fall_back(state: ShimState, application: Application, reason: str) -> None:

@@ -287,9 +287,8 @@ class Shim:
         """Do what is due."""
         state = self._state
         state.now = now
-        for action in state.take_due_retries():
-            if not isinstance(action, CreatePod) or gangs.is_wanted(state, action):
-                self._outbox.write(action)
+        while state.deletions and state.deletions[0][0] <= now:
+            self._outbox.write(state.deletions.popleft()[1])
         tasks.check_volumes(state)
         if now >= state.repeat_due:
             asks.repeat(state)

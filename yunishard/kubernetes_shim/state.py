@@ -6,17 +6,16 @@ raises. `PartitionState` of the core has the same shape: one state, and modules 
 Not here: which call does what (`shim.py`).
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from heapq import heappop, heappush
 from itertools import count
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal
 
 from yunishard.common.messages.kinds import Resources
 from yunishard.common.messages.rm_messages import AddApplicationRequest, Allocation, AllocationRelease
-from yunishard.kubernetes_shim.actions import EmitEvent, Outbox, WriteAction
+from yunishard.kubernetes_shim.actions import DeletePod, EmitEvent, Outbox
 from yunishard.kubernetes_shim.cluster import Cluster
 from yunishard.kubernetes_shim.objects import Namespace, Pod, PriorityClass
 from yunishard.kubernetes_shim.predicates.records import ClaimKey
@@ -257,9 +256,6 @@ class UnseenChanges:
         return self.has_pods or self.has_drivers or bool(self.claims or self.classes)
 
 
-_W = TypeVar("_W", bound=WriteAction)
-
-
 class ShimState:
     """Everything that the shim stores."""
 
@@ -300,8 +296,8 @@ class ShimState:
         self.report_due = float("inf")
         """When a report that failed is repeated."""
         self._arrivals: Final = count()
-        self._retries: list[tuple[float, int, WriteAction]] = []
-        """Writes that failed temporarily, by the time of the next attempt."""
+        self.deletions: deque[tuple[float, DeletePod]] = deque()
+        """Deletions that failed, by the time of the next attempt."""
 
     # Order ----------------------------------------------------------------------------------------------------------
 
@@ -309,24 +305,13 @@ class ShimState:
         """Return the place of a new pod among the others."""
         return pod.metadata.creation_timestamp, next(self._arrivals)
 
-    # Later ----------------------------------------------------------------------------------------------------------
-
-    def retry(self, action: WriteAction, due: float) -> None:
-        """Execute a write later."""
-        heappush(self._retries, (due, next(self._arrivals), action))
-
-    def take_due_retries(self) -> list[WriteAction]:
-        """Return the writes whose time has come."""
-        found = []
-        while self._retries and self._retries[0][0] <= self.now:
-            found.append(heappop(self._retries)[2])
-        return found
-
     @property
     def next_deadline(self) -> float:
         """The first time at which something is due."""
         waits = [task.deadline for task in self.binding_volumes.values()]
-        return min([self.report_due, self.repeat_due, *waits, *(one[0] for one in self._retries[:1])])
+        if self.deletions:
+            waits.append(self.deletions[0][0])
+        return min([self.report_due, self.repeat_due, *waits])
 
     # Sending --------------------------------------------------------------------------------------------------------
 

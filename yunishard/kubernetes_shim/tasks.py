@@ -14,12 +14,9 @@ Not here: when tasks may be sent (`applications.py`).
 
 from typing import Final
 
-from msgspec.structs import replace
-
 from yunishard.common.messages import rm_messages
 from yunishard.common.messages.rm_messages import Allocation, AllocationRelease
 from yunishard.kubernetes_shim.actions import (
-    CONFLICT,
     NOT_FOUND,
     BindPod,
     DeletePod,
@@ -34,12 +31,6 @@ from yunishard.kubernetes_shim.predicates.constraints import list_claims
 from yunishard.kubernetes_shim.predicates.evaluation import refuse
 from yunishard.kubernetes_shim.state import GANG_SCHEDULING, ApplicationState, ShimState, Task, TaskState
 from yunishard.kubernetes_shim.volumes import Progress, check_binding, list_patches, plan_binding
-
-WRITE_TRIES_MAX: Final = 5
-"""Attempts at a write that fails temporarily; after the last one it has failed, and the core looks for another node."""
-
-WRITE_RETRY_S: Final = 1.0
-"""Seconds between two of them."""
 
 DELETE_RETRY_S: Final = 5.0
 """Seconds after which deleting a pod is tried again, until it is gone: its resources are in use before."""
@@ -441,15 +432,11 @@ def handle_bind_outcome(state: ShimState, action: BindPod, failure: Failure | No
     task = state.tasks.get(action.uid)
     if task is None:
         return
-    is_wanted = task.state is TaskState.ALLOCATED and task.node == action.node
-    if failure is not None and is_wanted and failure.is_temporary and action.attempt + 1 < WRITE_TRIES_MAX:
-        state.retry(replace(action, attempt=action.attempt + 1), state.now + WRITE_RETRY_S)
-        return
     task.is_binding = False
-    if not is_wanted:
+    if task.state is not TaskState.ALLOCATED or task.node != action.node:
         return
-    if failure is None or (failure.status == CONFLICT and f'"{action.node}"' in failure.message):
-        _confirm_bound(state, task)  # the second case: an earlier attempt succeeded, and its answer was lost
+    if failure is None:
+        _confirm_bound(state, task)
     elif failure.status != NOT_FOUND:  # otherwise the pod is gone, and its deletion follows
         _fail_binding(state, task, "PodBindFailure", failure.message)
 
@@ -459,9 +446,7 @@ def handle_patch_outcome(state: ShimState, action: PatchPodStatus | PatchVolume,
     task = state.tasks.get(action.uid)
     if task is None:
         return
-    if failure is not None and failure.is_temporary and action.attempt + 1 < WRITE_TRIES_MAX:
-        state.retry(replace(action, attempt=action.attempt + 1), state.now + WRITE_RETRY_S)
-    elif isinstance(action, PatchPodStatus):
+    if isinstance(action, PatchPodStatus):
         task.writes -= 1
         if failure is not None:
             task.reason = ""
@@ -473,10 +458,5 @@ def handle_patch_outcome(state: ShimState, action: PatchPodStatus | PatchVolume,
 
 def handle_delete_outcome(state: ShimState, action: DeletePod, failure: Failure | None) -> None:
     """Handle the outcome of a deletion: it ends with the pod's own deletion, which the API server reports."""
-    task = state.tasks.get(action.uid)
-    if task is None or failure is None:
-        return
-    if failure.status in (NOT_FOUND, CONFLICT):  # it is gone, or its name belongs to another pod
-        end_task(state, task)
-    else:
-        state.retry(replace(action, attempt=action.attempt + 1), state.now + DELETE_RETRY_S)
+    if failure is not None and action.uid in state.tasks:
+        state.deletions.append((state.now + DELETE_RETRY_S, action))
