@@ -40,7 +40,7 @@ from yunishard.kubernetes_shim.objects import (
     ObjectEvent,
     Pod,
 )
-from yunishard.kubernetes_shim.pods import has_ended, is_ours, is_placeholder
+from yunishard.kubernetes_shim.pods import is_ours, is_placeholder
 from yunishard.kubernetes_shim.settings import Settings
 from yunishard.kubernetes_shim.shim import Shim
 from yunishard.kubernetes_shim.state import ShimState, TaskState
@@ -52,8 +52,14 @@ NAMESPACE = "default"
 Watched = tuple[ObjectEvent, Object]
 
 
+def has_ended(pod: Pod) -> bool:
+    return pod.status.phase in ("Succeeded", "Failed")
+
+
 class ApiServer:
-    """Pods and nodes, and what a watch reports of them."""
+    """Pods and nodes, and what a watch reports of them. A pod that ends is reported as deleted: the shim follows only
+    pods that have not ended.
+    """
 
     def __init__(self) -> None:
         self.pods: dict[str, Pod] = {}
@@ -65,15 +71,19 @@ class ApiServer:
 
     def set_pod(self, pod: Pod) -> None:
         uid = pod.metadata.uid
-        event: ObjectEvent = "modified" if uid in self.pods else "added"
+        was_shown = uid in self.pods and not has_ended(self.pods[uid])
         self.pods[uid] = pod
-        self.watch["pods"].append((event, pod))
+        if not has_ended(pod):
+            self.watch["pods"].append(("modified" if was_shown else "added", pod))
+        elif was_shown:
+            self.watch["pods"].append(("deleted", pod))
 
     def remove_pod(self, uid: str) -> None:
         pod = self.pods.pop(uid, None)
         if pod is None:
             return
-        self.watch["pods"].append(("deleted", pod))
+        if not has_ended(pod):
+            self.watch["pods"].append(("deleted", pod))
         for other in list(self.pods.values()):
             if any(owner.uid == uid for owner in other.metadata.owner_references):
                 self.remove_pod(other.metadata.uid)
@@ -99,7 +109,7 @@ class ApiServer:
     def list_objects(self) -> Iterator[Object]:
         """Yield what a shim that starts receives first."""
         yield from self.nodes.values()
-        yield from self.pods.values()
+        yield from (pod for pod in self.pods.values() if not has_ended(pod))
 
     def step_controllers(self) -> bool:
         """Let the controllers of the cluster do something; False if there is nothing to do."""
@@ -114,7 +124,7 @@ class ApiServer:
         match action:
             case CreatePod():
                 if self.find(action.name) is not None:
-                    return Failure(409, "AlreadyExists", f'pods "{action.name}" already exists')
+                    return Failure(409, f'pods "{action.name}" already exists')
                 self.create(action.body)
                 return None
             case BindPod() | DeletePod() | PatchPodStatus():
@@ -122,9 +132,9 @@ class ApiServer:
                 if isinstance(action, DeletePod) and (pod is None or pod.metadata.uid != action.uid):
                     return None
                 if pod is None:
-                    return Failure(404, "NotFound", f'pods "{action.name}" not found')
+                    return Failure(404, f'pods "{action.name}" not found')
                 if pod.metadata.uid != action.uid:
-                    return Failure(409, "Conflict", "another uid")
+                    return Failure(409)
                 return self._write(action, pod)
             case _:
                 return None  # claims and volumes: tests change them
@@ -137,9 +147,9 @@ class ApiServer:
                     return None
                 if pod.spec.node_name:
                     text = f'pod {action.name} is already assigned to node "{pod.spec.node_name}"'
-                    return Failure(409, "Conflict", text)
+                    return Failure(409, text)
                 if pod.metadata.deletion_timestamp is not None:
-                    return Failure(409, "Conflict", f"pod {action.name} is being deleted, cannot be assigned to a host")
+                    return Failure(409, f"pod {action.name} is being deleted, cannot be assigned to a host")
                 self.binds.setdefault(uid, []).append(action.node)
                 self.change_pod(uid, node=action.node)
             case DeletePod() if pod.spec.node_name and not has_ended(pod):
@@ -343,9 +353,9 @@ class World:
         first = next(one for one in self.writes if one.name == action.name)  # in order for each object
         self.writes.remove(first)
         if fault == "unreached":
-            failure: Failure | None = Failure(503, "", "no connection")
+            failure: Failure | None = Failure(503)
         elif fault == "refused" and isinstance(first, BindPod | CreatePod):
-            failure = Failure(403, "Forbidden", "forbidden")
+            failure = Failure(403)
         else:
             failure = self.api.execute(first)
             if fault == "lost" and isinstance(first, PatchVolume):

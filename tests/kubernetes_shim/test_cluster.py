@@ -38,10 +38,10 @@ def test_a_bound_pod_stays_on_its_node_when_it_is_forgotten() -> None:
     assert place_of(cluster, "p1") == "n2"
 
 
-def test_a_pod_that_has_ended_or_is_unknown_is_ignored() -> None:
+def test_a_pod_that_is_gone_or_unknown_is_ignored() -> None:
     cluster = Cluster()
     cluster.set_object(make_pod(node="n1"))
-    cluster.set_object(make_pod(node="n1", phase="Succeeded"))
+    cluster.remove_object(make_pod())
     cluster.remove_object(make_pod())
     cluster.assume("uid-p1", "n1")
     cluster.forget("uid-p1")

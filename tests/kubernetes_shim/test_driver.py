@@ -335,7 +335,7 @@ def test_every_kind_of_write_is_executed_and_refusals_are_outcomes(core: FakeCor
         assert set(world.api.objects["api/v1/pods"]) == {("default", "p2"), ("default", "p3")}
         assert world.api.objects["api/v1/persistentvolumes"]["", "v"]["metadata"]["annotations"] == {"k": "v"}
         failures = [failure for name, failure in world.outcomes() if failure is not None]
-        assert failures == [Failure(404, "NotFound", "NotFound")]
+        assert failures == [Failure(404, "NotFound")]
 
     run(core, test)
 

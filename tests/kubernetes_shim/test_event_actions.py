@@ -126,7 +126,7 @@ def a_claim_is_missing_and_its_volume_cannot_be_bound() -> World:
     world.shim.handle_object("added", convert(claim, PersistentVolumeClaim), world.now)
     world.take()
     world.settle_until(lambda: any(isinstance(one, PatchVolume) for one in world.writes))
-    world.shim.handle_outcome(world.writes.pop(), Failure(403, "Forbidden"), world.now)
+    world.shim.handle_outcome(world.writes.pop(), Failure(403), world.now)
     world.take()
     return world
 

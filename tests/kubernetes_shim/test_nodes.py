@@ -159,10 +159,3 @@ def test_nothing_is_kept_of_pods_on_unknown_nodes_that_are_gone() -> None:
     world.settle()
     assert world.state.orphans == {}
     assert set(world.state.cluster.nodes) == {"n1"}
-
-
-def test_a_foreign_pod_that_has_ended_is_never_reported() -> None:
-    world = with_nodes("n1")
-    world.api.set_pod(make_pod("f1", scheduler="other", node="n1", phase="Failed"))
-    world.settle()
-    assert world.core.foreign == {}

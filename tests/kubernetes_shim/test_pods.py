@@ -14,7 +14,6 @@ from yunishard.kubernetes_shim.pods import (
     find_queue,
     find_required_node,
     find_user,
-    has_ended,
     is_placeholder,
 )
 
@@ -188,9 +187,3 @@ def test_tags_have_the_names_the_labels_and_the_time_of_creation() -> None:
 def test_a_pod_of_the_node_itself_is_static() -> None:
     assert find_foreign_kind(make_pod(owners=[{"kind": "Node"}])) == "static"
     assert find_foreign_kind(make_pod()) == "default"
-
-
-def test_a_pod_that_succeeded_or_failed_has_ended() -> None:
-    assert [has_ended(make_pod(phase=phase)) for phase in ("Pending", "Running", "Succeeded", "Failed")] == [
-        *(False, False, True, True)
-    ]

@@ -193,7 +193,6 @@ def test_after_a_restart_an_application_is_that_of_its_first_real_pod() -> None:
         make_pod("held", labels=labels, annotations={**marks, PLACEHOLDER: "true"}, created="2026-01-31T12:00:01Z"),
         make_pod("late", labels={**labels, "yunikorn.apache.org/username": "tim"}, created="2026-01-31T12:00:09Z"),
         make_pod("first", labels={**labels, "yunikorn.apache.org/username": "sue"}, created="2026-01-31T12:00:05Z"),
-        make_pod("ended", labels={**labels, "yunikorn.apache.org/username": "bob"}, phase="Succeeded"),
     ]
     for pod in pods:
         shim.handle_object("added", pod, 0)

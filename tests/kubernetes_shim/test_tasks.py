@@ -216,7 +216,7 @@ def test_a_pod_that_cannot_be_deleted_is_tried_again_later() -> None:
     task = world.state.tasks["uid-p1"]
     delete_pod(world.state, task)
     world.take()
-    world.shim.handle_outcome(world.writes.pop(), Failure(403, "Forbidden"), world.now)
+    world.shim.handle_outcome(world.writes.pop(), Failure(403), world.now)
     assert world.shim.next_deadline == world.now + 5
     world.pass_time(5)
     assert [type(one).__name__ for one in world.writes] == ["DeletePod"]
@@ -287,6 +287,6 @@ def test_volumes_that_are_not_bound_in_time_are_given_up() -> None:
 
 def test_a_claim_that_cannot_be_patched_fails_the_binding() -> None:
     world = with_late_claim()
-    world.shim.handle_outcome(world.writes.pop(), Failure(403, "Forbidden", "no"), world.now)
+    world.shim.handle_outcome(world.writes.pop(), Failure(403), world.now)
     world.take()
     assert "PodVolumesBindFailure" in world.actions_of_events("p1")

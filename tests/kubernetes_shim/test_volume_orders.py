@@ -100,10 +100,10 @@ class VolumeApi(ApiServer):
         objects: Mapping[str, Object] = self.claims if action.kind is PERSISTENT_VOLUME_CLAIMS else self.volumes
         found = objects.get(action.name)
         if found is None:
-            return Failure(404, "NotFound", "gone")
+            return Failure(404)
         metadata = convert(action.body["metadata"], dict[str, object])
         if metadata["resourceVersion"] != found.metadata.resource_version:
-            return Failure(409, "Conflict", "the object has been modified")
+            return Failure(409)
         self.put(merge(to_builtins(found), action.body), action.kind.struct)
         return None
 

@@ -33,8 +33,6 @@ class Failure(Struct, frozen=True):
 
     status: int = 0
     """The HTTP status; 0 for a message to the core."""
-    reason: str = ""
-    """The reason in the answer of the API server, such as `AlreadyExists`, `NotFound`, `Conflict`."""
     message: str = ""
 
 

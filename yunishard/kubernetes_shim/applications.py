@@ -71,7 +71,7 @@ _EXISTS: Final = "application already existed"
 
 
 def add_pod(state: ShimState, pod: Pod) -> None:
-    """Handle a new pod of this scheduler that has not ended; with scheduling gates it waits until they are gone."""
+    """Handle a new pod of this scheduler; with scheduling gates it waits until they are gone."""
     uid = pod.metadata.uid
     if pod.spec.scheduling_gates and not pod.spec.node_name:
         if uid not in state.gated:

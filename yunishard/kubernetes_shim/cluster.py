@@ -8,7 +8,6 @@ would get the same host port.
 from collections.abc import Sequence
 
 from yunishard.kubernetes_shim.objects import Namespace, Node, Object, Pod
-from yunishard.kubernetes_shim.pods import has_ended
 from yunishard.kubernetes_shim.predicates.constraints import (
     REPELLING_EFFECTS,
     encode_constraints,
@@ -37,7 +36,7 @@ class Cluster:
         return self.index.nodes
 
     def set_object(self, obj: Object) -> None:
-        """Add an object, or replace the earlier one. A pod that has ended counts as removed."""
+        """Add an object, or replace the earlier one."""
         match obj:
             case Pod():
                 self._set_pod(obj)
@@ -92,9 +91,6 @@ class Cluster:
     # Pods and nodes ---------------------------------------------------------------------------------------------------
 
     def _set_pod(self, obj: Pod) -> None:
-        if has_ended(obj):
-            self._remove_pod(obj.metadata.uid)
-            return
         pod = self.pods.get(obj.metadata.uid)
         is_ending = obj.metadata.deletion_timestamp is not None
         if pod is None:

@@ -337,7 +337,7 @@ class Driver:
             try:
                 await self._perform(action)
             except KubernetesError as error:
-                failure = Failure(error.status, error.reason, error.message)
+                failure = Failure(error.status, error.message)
             self._writes.end(action)
             if isinstance(action, BindPod):
                 self._metrics.binds.labels("refused" if failure else "bound").inc()

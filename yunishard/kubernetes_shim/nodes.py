@@ -13,7 +13,7 @@ from yunishard.common.messages import rm_messages
 from yunishard.common.messages.rm_messages import Allocation, AllocationRelease, NodeInfo
 from yunishard.common.names import NODE_PARTITION
 from yunishard.kubernetes_shim.objects import Node, Pod
-from yunishard.kubernetes_shim.pods import build_tags, compute_resources, find_foreign_kind, has_ended
+from yunishard.kubernetes_shim.pods import build_tags, compute_resources, find_foreign_kind
 from yunishard.kubernetes_shim.quantities import convert_quantities
 from yunishard.kubernetes_shim.state import ForeignPod, NodeRecord, ShimState, TaskState
 from yunishard.kubernetes_shim.tags import describe_node
@@ -53,9 +53,6 @@ def set_node(state: ShimState, node: Node) -> None:
     name = node.metadata.name
     record = read_node(node, state.settings.instance_type_label)
     known = state.nodes.get(name)
-    if known is not None and known.is_in_core and known.uid != record.uid:
-        remove_node(state, name)  # deleted and created while no watch was open
-        known = None
     state.nodes[name] = record
     if not state.is_started:
         return
@@ -140,7 +137,7 @@ def set_foreign(state: ShimState, pod: Pod) -> None:
     """Handle a pod of another scheduler that is new or has changed: it counts from when it has a node until it ends."""
     uid, node = pod.metadata.uid, pod.spec.node_name
     known = state.foreign.get(uid)
-    if not node or has_ended(pod):
+    if not node:
         remove_foreign(state, uid)
         return
     allocation = Allocation(

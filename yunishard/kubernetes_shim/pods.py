@@ -50,13 +50,7 @@ UNIQUE_MARK: Final = "uniqueautogen"
 """The end of an application id in place of the pod's uid, which does not exist yet in the admission controller."""
 
 _NAMESPACE_LENGTH_IN_ID: Final = 26  # and a dash, and 36 of the uid
-_ENDED: Final = ("Succeeded", "Failed")
 _YES: Final = ("1", "t", "T", "TRUE", "true", "True")
-
-
-def has_ended(pod: Pod) -> bool:
-    """Whether the pod will never run again, so that it counts as deleted."""
-    return pod.status.phase in _ENDED
 
 
 def is_ours(pod: Pod) -> bool:

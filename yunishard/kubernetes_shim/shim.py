@@ -51,7 +51,7 @@ from yunishard.kubernetes_shim.objects import (
     Pod,
     PriorityClass,
 )
-from yunishard.kubernetes_shim.pods import has_ended, is_ours, is_placeholder, name_of
+from yunishard.kubernetes_shim.pods import is_ours, is_placeholder, name_of
 from yunishard.kubernetes_shim.predicates.evaluation import count_victims, refuse
 from yunishard.kubernetes_shim.reporting import RETRY_S, begin_report
 from yunishard.kubernetes_shim.settings import (
@@ -160,7 +160,7 @@ class Shim:
                     tasks.end_task(state, task)
             elif task is not None:
                 tasks.update_pod(state, task, pod)
-            elif not has_ended(pod):
+            else:
                 applications.add_pod(state, pod)
         except QuantityError as error:  # the API server accepts no such pod
             self._outbox.write(LogProblem(f"pod {name_of(pod)} is ignored: {error}"))

@@ -26,7 +26,7 @@ from yunishard.kubernetes_shim.actions import (
 )
 from yunishard.kubernetes_shim.asks import build_allocation, build_ask, update_tags, widen_ask
 from yunishard.kubernetes_shim.objects import Pod
-from yunishard.kubernetes_shim.pods import compute_resources, find_task_group, has_ended, is_placeholder, name_of
+from yunishard.kubernetes_shim.pods import compute_resources, find_task_group, is_placeholder, name_of
 from yunishard.kubernetes_shim.predicates.constraints import list_claims
 from yunishard.kubernetes_shim.predicates.evaluation import refuse
 from yunishard.kubernetes_shim.state import GANG_SCHEDULING, ApplicationState, ShimState, Task, TaskState
@@ -143,11 +143,8 @@ def _is_blocked(state: ShimState, task: Task) -> bool:
 
 
 def update_pod(state: ShimState, task: Task, pod: Pod) -> None:
-    """Handle a pod that has changed: it may have ended, have got a node, other resources, or other labels."""
+    """Handle a pod that has changed: it may have got a node, other resources, or other labels."""
     before, task.pod = task.pod, pod
-    if has_ended(pod):
-        end_task(state, task)
-        return
     if pod.metadata.deletion_timestamp is not None and not pod.spec.node_name and task.state is TaskState.SCHEDULING:
         state.release(task, rm_messages.STOPPED_BY_RM)  # a finalizer keeps it, and the API server binds it no more
         reset_task(state, task)

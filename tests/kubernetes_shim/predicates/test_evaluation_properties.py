@@ -33,10 +33,11 @@ def set_pods(draw: st.DrawFn, kinds: tuple[Json, ...]) -> Step:
         if earlier is not None and earlier.metadata.namespace != pod.metadata.namespace:
             cluster.remove_object(earlier)
             plain.assumed.pop(pod.metadata.uid, None)
-        cluster.set_object(pod)
-        if pod.status.phase == "Failed":
+        if pod.status.phase == "Failed":  # the API server reports it as deleted
+            cluster.remove_object(pod)
             plain.pods.pop(pod.metadata.uid, None)
         else:
+            cluster.set_object(pod)
             plain.pods[pod.metadata.uid] = pod
         if pod.spec.node_name or pod.status.phase == "Failed":
             plain.assumed.pop(pod.metadata.uid, None)
