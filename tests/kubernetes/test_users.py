@@ -15,7 +15,7 @@ from msgspec import convert
 
 from tests.kubernetes.controlplane import ControlPlane, Json, eventually
 from tests.kubernetes.system import Admission, System, run_admission
-from yunishard.kubernetes_shim.admission.policies import REVISIONS
+from yunishard.kubernetes_shim.admission.registrations import REVISIONS
 from yunishard.kubernetes_shim.admission.users import CREATOR, WORKLOADS, Workload
 from yunishard.kubernetes_shim.objects import Pod
 from yunishard.kubernetes_shim.pods import SCHEDULER, USER_INFO, USER_LABEL, find_user

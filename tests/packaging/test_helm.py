@@ -20,9 +20,8 @@ from yunishard.cli.main import build_parser, parse_words
 from yunishard.common.settings import SETTINGS
 from yunishard.deploy.settings import resolve_settings
 from yunishard.kubernetes_shim.admission.controller import SECRET
-from yunishard.kubernetes_shim.admission.policies import describe_policies
+from yunishard.kubernetes_shim.admission.registrations import Endpoint, describe_policies, describe_webhooks
 from yunishard.kubernetes_shim.admission.users import Access
-from yunishard.kubernetes_shim.admission.webhooks import Endpoint, describe_webhooks
 from yunishard.kubernetes_shim.command import LEASE_DEFAULT
 from yunishard.kubernetes_shim.settings import CONFIG_MAPS_READ, AdmissionSettings, read_settings
 

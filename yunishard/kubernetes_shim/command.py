@@ -22,9 +22,7 @@ from yunishard.kubernetes_shim.lease import LeaseHolder
 from yunishard.kubernetes_shim.metrics import ApiMetrics, ShimMetrics, serve_metrics
 from yunishard.kubernetes_shim.objects import CONFIG_MAPS
 from yunishard.kubernetes_shim.process import (
-    add_cluster_options,
-    add_log_options,
-    add_metrics_option,
+    add_process_options,
     read_first_settings,
     run_until_signal,
 )
@@ -40,7 +38,6 @@ def add_k8s_shim_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `yunishard k8s-shim`."""
     add = parser.add_argument
     add_core_options(parser, _check_addresses)
-    add_cluster_options(parser, contents="the config maps and the lease")
     about = f"the lease that the active one of several shims holds (default: {LEASE_DEFAULT})"
     add("--lease", metavar="NAME", default=LEASE_DEFAULT, help=about)
     about = (
@@ -48,8 +45,7 @@ def add_k8s_shim_arguments(parser: argparse.ArgumentParser) -> None:
         "the same (default: the host's name and a random number)"
     )
     add("--identity", type=_parse_identity, metavar="TEXT", help=about)
-    add_metrics_option(parser)
-    add_log_options(parser)
+    add_process_options(parser, contents="the config maps and the lease")
 
 
 def run_k8s_shim(args: argparse.Namespace) -> int:

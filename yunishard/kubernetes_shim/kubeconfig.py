@@ -163,7 +163,7 @@ class Access:
             if status.client_certificate_data and self.build_tls is not None:
                 # Not the present context: its connections stay open with the former certificate.
                 self.tls = self.build_tls()
-                _load_pair(self.tls, status.client_certificate_data.encode(), status.client_key_data.encode())
+                load_pair(self.tls, status.client_certificate_data.encode(), status.client_key_data.encode())
             lifetime_s = _find_lifetime(status)
             self._refresh_at = now + max(lifetime_s - EXPIRES_EARLY_S, lifetime_s / 2, REREAD_S)
         else:
@@ -301,7 +301,7 @@ def _build_tls(cluster: _Cluster, cluster_folder: Path, user: _User, user_folder
         context.verify_mode = ssl.CERT_NONE
     certificate = _read_part(user.client_certificate_data, user_folder, user.client_certificate)
     if certificate:
-        _load_pair(context, certificate, _read_part(user.client_key_data, user_folder, user.client_key))
+        load_pair(context, certificate, _read_part(user.client_key_data, user_folder, user.client_key))
     return context
 
 
@@ -315,8 +315,8 @@ def _read_part(data: str, folder: Path, path: str) -> bytes:
     return _read_text(folder / path, "a certificate or key").encode() if path else b""
 
 
-def _load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Load a client certificate. Python takes it only from files: they are private, and there for a moment."""
+def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    """Load a certificate and its key. Python takes it only from files: they are private, and there for a moment."""
     with make_temporary_folder("key") as folder:
         paths = folder / "certificate", folder / "key"
         for path, text in zip(paths, (certificate, key), strict=True):
@@ -324,7 +324,7 @@ def _load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
         try:
             context.load_cert_chain(*paths)
         except ssl.SSLError as error:
-            raise AccessError(f"the client certificate and its key cannot be used: {error}") from None
+            raise AccessError(f"the certificate and its key cannot be used: {error}") from None
 
 
 # Plug-ins -------------------------------------------------------------------------------------------------------------

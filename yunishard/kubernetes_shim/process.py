@@ -32,18 +32,17 @@ _log = logging.getLogger("kubernetes.settings")
 _LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 
 
-def add_cluster_options(parser: argparse.ArgumentParser, *, contents: str) -> None:
-    """Add the options that find the cluster; `contents` states which objects are in the namespace."""
+def add_process_options(parser: argparse.ArgumentParser, *, contents: str) -> None:
+    """Add the options of the cluster, the metrics and the log; `contents` states which objects are in the namespace."""
     about = f"where {contents} are (default: $NAMESPACE, that of the pod, or default)"
     parser.add_argument("--namespace", metavar="NAME", default=os.environ.get("NAMESPACE", ""), help=about)
     about = "(default: $KUBECONFIG, the pod's service account, or ~/.kube/config)"
     parser.add_argument("--kubeconfig", metavar="FILE", help=about)
 
-
-def add_metrics_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option for the port of the metrics."""
     about = "where to serve /metrics for Prometheus and /health (default: nowhere)"
     parser.add_argument("--metrics", type=parse_host_and_port, metavar="HOST:PORT", help=about)
+    parser.add_argument("--log-level", choices=_LEVELS, default="info", help="(default: info)")
+    parser.add_argument("--log-format", choices=("text", "json"), default="text", help="(default: text)")
 
 
 def parse_host_and_port(text: str) -> str:
@@ -52,12 +51,6 @@ def parse_host_and_port(text: str) -> str:
     if match is None or int(match[1]) > PORT_MAX:
         raise argparse.ArgumentTypeError(f"expected HOST:PORT, such as 0.0.0.0:9089, got {text!r}")
     return text
-
-
-def add_log_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the log."""
-    parser.add_argument("--log-level", choices=_LEVELS, default="info", help="(default: info)")
-    parser.add_argument("--log-format", choices=("text", "json"), default="text", help="(default: text)")
 
 
 def run_until_signal(process: str, args: argparse.Namespace, serve: Coroutine[None, None, None]) -> None:

@@ -140,6 +140,11 @@ def read_config_map(config_map: ConfigMap | None) -> dict[str, str]:
     return found
 
 
+def read_config_maps(maps: Mapping[str, ConfigMap]) -> list[dict[str, str]]:
+    """Return the data of the config maps that are read, in their order. Raises SettingsError."""
+    return [read_config_map(maps.get(name)) for name in CONFIG_MAPS_READ]
+
+
 _YAML: Final = ".yaml"
 _ZIPPED: Final = ".gz"
 

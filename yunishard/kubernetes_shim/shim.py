@@ -59,7 +59,7 @@ from yunishard.kubernetes_shim.settings import (
     Settings,
     SettingsError,
     find_keys_for_restart,
-    read_config_map,
+    read_config_maps,
     read_settings,
 )
 from yunishard.kubernetes_shim.state import Application, ShimState, Task, TaskState
@@ -180,7 +180,7 @@ class Shim:
         if not state.settings.enable_config_hot_refresh:
             return
         try:
-            maps = [read_config_map(self._config_maps.get(name)) for name in CONFIG_MAPS_READ]
+            maps = read_config_maps(self._config_maps)
             settings = read_settings(maps, current=state.settings)
         except SettingsError as error:
             self._outbox.write(LogProblem(f"config maps: the previous settings stay: {error}"))

@@ -20,7 +20,7 @@ from tests.kubernetes_shim.fake_api import Answer, FakeApi, Json, serve_fake_api
 from yunishard.common.process.process_metrics import list_families
 from yunishard.kubernetes_shim.admission import controller
 from yunishard.kubernetes_shim.admission.controller import BODY_BYTES_MAX, SECRET, AdmissionController, Options
-from yunishard.kubernetes_shim.admission.policies import NAME as POLICY
+from yunishard.kubernetes_shim.admission.registrations import POLICY
 from yunishard.kubernetes_shim.client import KubernetesClient, find_cause
 from yunishard.kubernetes_shim.metrics import ListenFailed
 from yunishard.kubernetes_shim.settings import SettingsError

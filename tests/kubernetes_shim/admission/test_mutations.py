@@ -17,7 +17,7 @@ from yunishard.kubernetes_shim.admission.reviews import (
     ReviewError,
     Verdict,
 )
-from yunishard.kubernetes_shim.admission.users import CREATOR, WORKLOADS, Workload
+from yunishard.kubernetes_shim.admission.users import CREATOR, WORKLOADS, Access, Workload
 from yunishard.kubernetes_shim.objects import Namespace, ObjectMeta, PriorityClass
 from yunishard.kubernetes_shim.settings import AdmissionSettings
 
@@ -38,7 +38,7 @@ def surroundings(
 ) -> Surroundings:
     """Those of a namespace `dev` with these annotations, and of a priority class `high`."""
     return Surroundings(
-        AdmissionSettings(**settings),
+        Access(AdmissionSettings(**settings)),
         {} if namespace is None else {"dev": Namespace(metadata=annotated(namespace))},
         {} if protects is None else {"high": PriorityClass(metadata=annotated({"allow-preemption": protects}))},
     )
@@ -292,7 +292,7 @@ def test_a_user_who_is_named_by_itself_is_written_anew() -> None:
 def test_the_shim_may_name_the_user_of_an_application() -> None:
     shim = RequestUser("system:serviceaccount:yunikorn:yunishard-shim")
     assert refusal_for(shim, BOB)
-    around = replace(surroundings(), shim_user=shim.username)
+    around = replace(surroundings(), access=Access(shim_user=shim.username))
     assert not review(request("Pod", pod({}, BOB), user=shim), around).refusal
     assert review(request("Pod", pod({}, BOB), user=RequestUser("")), around).refusal
 

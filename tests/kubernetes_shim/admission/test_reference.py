@@ -11,6 +11,7 @@ import pytest
 
 from yunishard.kubernetes_shim.admission.mutations import Surroundings, review
 from yunishard.kubernetes_shim.admission.reviews import AdmissionRequest, RequestKind, RequestUser
+from yunishard.kubernetes_shim.admission.users import Access
 from yunishard.kubernetes_shim.objects import Namespace, ObjectMeta, PriorityClass
 from yunishard.kubernetes_shim.pods import DOMAIN
 from yunishard.kubernetes_shim.settings import read_settings
@@ -68,7 +69,7 @@ def apply(patch: list[Json], found: Json) -> Json:
 def decide(row: Json) -> object:
     """The object as it is created; `unchanged`, or None if it is refused."""
     values = {f"admissionController.{key}": value for key, value in {**SETTINGS, **row["settings"]}.items()}
-    around = Surroundings(read_settings([values]).admission, NAMESPACE_OBJECTS, CLASS_OBJECTS)
+    around = Surroundings(Access(read_settings([values]).admission), NAMESPACE_OBJECTS, CLASS_OBJECTS)
     request = AdmissionRequest(
         uid="1",
         kind=RequestKind(row["kind"]),

@@ -7,7 +7,7 @@ are those of YuniKorn's admission controller, which therefore can use the secret
 
 The current time is an argument (seconds since 1970), but keys are random.
 
-Not here: when to look (`controller.py`), the configuration of the webhooks (`webhooks.py`).
+Not here: when to look (`controller.py`), the configuration of the webhooks (`registrations.py`).
 """
 
 import ipaddress

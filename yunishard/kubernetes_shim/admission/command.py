@@ -17,9 +17,7 @@ from yunishard.kubernetes_shim.client import KubernetesClient
 from yunishard.kubernetes_shim.kubeconfig import find_access
 from yunishard.kubernetes_shim.metrics import AdmissionMetrics, serve_metrics
 from yunishard.kubernetes_shim.process import (
-    add_cluster_options,
-    add_log_options,
-    add_metrics_option,
+    add_process_options,
     parse_host_and_port,
     run_until_signal,
 )
@@ -30,7 +28,6 @@ LISTEN_DEFAULT: Final = "0.0.0.0:9089"
 def add_k8s_admission_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `yunishard k8s-admission`."""
     add = parser.add_argument
-    add_cluster_options(parser, contents="config maps, secret and service")
     about = f"where to serve the webhooks (default: {LISTEN_DEFAULT})"
     add("--listen", type=parse_host_and_port, metavar="HOST:PORT", default=LISTEN_DEFAULT, help=about)
     about = "where the API server reaches the webhooks, if not by the service, such as https://10.0.0.1:9089"
@@ -43,8 +40,7 @@ def add_k8s_admission_arguments(parser: argparse.ArgumentParser) -> None:
     add("--core-token-file", type=Path, metavar="FILE", help=about)
     about = "the user as whom the shim creates placeholder pods, such as system:serviceaccount:yunikorn:yunishard-shim"
     add("--shim-user", metavar="NAME", default="", help=about)
-    add_metrics_option(parser)
-    add_log_options(parser)
+    add_process_options(parser, contents="config maps, secret and service")
 
 
 def run_k8s_admission(args: argparse.Namespace) -> int:

@@ -25,7 +25,6 @@ import msgspec
 from aiohttp import web
 from msgspec.structs import replace
 
-from yunishard.common.process.folders import make_temporary_folder
 from yunishard.common.process.logs import LogLevels
 from yunishard.kubernetes_shim.admission.certificates import (
     ServerCertificate,
@@ -35,9 +34,16 @@ from yunishard.kubernetes_shim.admission.certificates import (
     renew_authorities,
 )
 from yunishard.kubernetes_shim.admission.mutations import Surroundings, review
-from yunishard.kubernetes_shim.admission.policies import NAME as POLICY
-from yunishard.kubernetes_shim.admission.policies import describe_policies
-from yunishard.kubernetes_shim.admission.registrations import Registration
+from yunishard.kubernetes_shim.admission.registrations import (
+    HEALTH_PATH,
+    MUTATE_PATH,
+    POLICY,
+    VALIDATE_PATH,
+    Endpoint,
+    Registration,
+    describe_policies,
+    describe_webhooks,
+)
 from yunishard.kubernetes_shim.admission.reviews import (
     ADMITTED,
     AdmissionRequest,
@@ -49,19 +55,12 @@ from yunishard.kubernetes_shim.admission.reviews import (
 from yunishard.kubernetes_shim.admission.users import Access
 from yunishard.kubernetes_shim.admission.validation import (
     CoreVerdict,
-    collect_maps,
     find_configuration,
     find_data,
     judge,
 )
-from yunishard.kubernetes_shim.admission.webhooks import (
-    HEALTH_PATH,
-    MUTATE_PATH,
-    VALIDATE_PATH,
-    Endpoint,
-    describe_webhooks,
-)
 from yunishard.kubernetes_shim.client import KubernetesClient, KubernetesError
+from yunishard.kubernetes_shim.kubeconfig import load_pair
 from yunishard.kubernetes_shim.metrics import AdmissionMetrics, answer_health, open_port
 from yunishard.kubernetes_shim.objects import (
     CONFIG_MAPS,
@@ -81,6 +80,7 @@ from yunishard.kubernetes_shim.settings import (
     AdmissionSettings,
     Settings,
     SettingsError,
+    read_config_maps,
     read_settings,
 )
 
@@ -164,7 +164,7 @@ class AdmissionController:
                     tasks.create_task(reflector.run())
                 for reflector in reflectors:
                     await reflector.listed.wait()
-                self._settings = read_first_settings(collect_maps(self._maps), self._options.namespace)
+                self._settings = read_first_settings(read_config_maps(self._maps), self._options.namespace)
                 self._levels.apply(self._settings.extra_config)
                 await self._reconcile()
                 tasks.create_task(self._keep_reconciling())
@@ -200,7 +200,7 @@ class AdmissionController:
         if self._settings is None or not self._settings.enable_config_hot_refresh:
             return
         try:
-            found = read_settings(collect_maps(self._maps), current=self._settings)
+            found = read_settings(read_config_maps(self._maps), current=self._settings)
         except SettingsError as error:
             _log.error("the settings in force stay, because the new ones cannot be read: %s", error)
             return
@@ -230,7 +230,7 @@ class AdmissionController:
         authorities = read_authorities(await self._read_secret(now), now)
         if self._certificate is None or self._certificate.is_due(authorities, endpoint.names(), now):
             self._certificate = create_server_certificate(authorities, endpoint.names(), now)
-            _load(self._tls, self._certificate)
+            load_pair(self._tls, self._certificate.certificate, self._certificate.key)
             _log.info("there is a new certificate for %s", ", ".join(endpoint.names()))
         self.metrics.ends_at.labels("server").set(self._certificate.ends_at)
         self.metrics.ends_at.labels("authority").set(min(one.ends_at for one in authorities))
@@ -318,8 +318,8 @@ class AdmissionController:
 
     async def _mutate(self, request: AdmissionRequest) -> Verdict:
         assert self._settings is not None
-        admission, shim_user = self._settings.admission, self._options.shim_user
-        return review(request, Surroundings(admission, self._namespaces, self._priority_classes, shim_user))
+        access = Access(self._settings.admission, self._options.shim_user)
+        return review(request, Surroundings(access, self._namespaces, self._priority_classes))
 
     async def _validate(self, request: AdmissionRequest) -> Verdict:
         assert self._settings is not None
@@ -410,12 +410,3 @@ def _decode_data(data: Mapping[str, str]) -> dict[str, bytes]:
 def _describe_secret(data: Mapping[str, str]) -> dict[str, object]:
     metadata = {"name": SECRET, "labels": {"app": "yunikorn"}}
     return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": data}
-
-
-def _load(context: ssl.SSLContext, certificate: ServerCertificate) -> None:
-    """Use a certificate for new connections. Python takes it only from a file: a private one, for a moment."""
-    with make_temporary_folder("key") as folder:
-        path = folder / "certificate"
-        path.touch(mode=0o600)
-        path.write_bytes(certificate.certificate + certificate.key)
-        context.load_cert_chain(path)

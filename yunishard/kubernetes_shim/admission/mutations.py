@@ -17,7 +17,7 @@ from msgspec import Struct, field
 
 from yunishard.kubernetes_shim.admission.reviews import ADMITTED, AdmissionRequest, PatchOperation, ReviewError, Verdict
 from yunishard.kubernetes_shim.admission.users import NOBODY_INFO, WORKLOADS, Access, Workload, is_listed
-from yunishard.kubernetes_shim.objects import Namespace, ObjectMeta, Part, PriorityClass, decode_object
+from yunishard.kubernetes_shim.objects import Namespace, Object, ObjectMeta, Part, PriorityClass, decode_object
 from yunishard.kubernetes_shim.pods import (
     ALLOW_PREEMPTION,
     APPLICATION_ID,
@@ -43,16 +43,10 @@ _FLAGS: Final = ("true", "false")
 class Surroundings(Struct, frozen=True):
     """The facts that decide beside the request itself; objects by name."""
 
-    settings: AdmissionSettings
+    access: Access
+    """The rules of users, with the settings."""
     namespaces: Mapping[str, Namespace]
     priority_classes: Mapping[str, PriorityClass]
-    shim_user: str = ""
-    """The user as whom the shim creates placeholders."""
-
-    @property
-    def access(self) -> Access:
-        """The rules of users for these settings."""
-        return Access(self.settings, self.shim_user)
 
 
 def review(request: AdmissionRequest, around: Surroundings) -> Verdict:
@@ -88,7 +82,7 @@ class _Pod(Part, frozen=True):
 def _review_new_pod(request: AdmissionRequest, around: Surroundings) -> Verdict:
     pod = _decode(request.object, _Pod)
     labels, annotations = pod.metadata.labels, pod.metadata.annotations
-    settings, access = around.settings, around.access
+    access, settings = around.access, around.access.settings
     named = annotations.get(USER_INFO)
     if refusal := access.refuse(named, request.user_info):
         return Verdict(refusal=refusal)
@@ -123,29 +117,23 @@ def _review_changed_pod(request: AdmissionRequest) -> Verdict:
 
 
 def _is_ours(namespace: str, around: Surroundings) -> bool:
-    chosen = _read_flag(around.namespaces.get(namespace), ENABLE_YUNIKORN)
-    if chosen is not None:
-        return chosen
-    settings = around.settings
-    return is_listed(namespace, settings.process_namespaces, if_empty=True) and not is_listed(
-        namespace, settings.bypass_namespaces
-    )
+    settings = around.access.settings
+    return _is_chosen(namespace, around, ENABLE_YUNIKORN, settings.process_namespaces, settings.bypass_namespaces)
 
 
 def _gets_application_id(namespace: str, around: Surroundings) -> bool:
-    chosen = _read_flag(around.namespaces.get(namespace), GENERATE_APP_ID)
-    if chosen is not None:
-        return chosen
-    settings = around.settings
-    return is_listed(namespace, settings.label_namespaces, if_empty=True) and not is_listed(
-        namespace, settings.no_label_namespaces
-    )
+    settings = around.access.settings
+    return _is_chosen(namespace, around, GENERATE_APP_ID, settings.label_namespaces, settings.no_label_namespaces)
 
 
-def _read_flag(namespace: Namespace | None, key: str) -> bool | None:
-    """Return the value of a flag of a namespace; None if it has none. Every text but `true` means false."""
-    value = None if namespace is None else namespace.metadata.annotations.get(key)
-    return None if value is None else value == _FLAGS[0]
+def _is_chosen(
+    namespace: str, around: Surroundings, flag: str, included: tuple[str, ...], excluded: tuple[str, ...]
+) -> bool:
+    """Decide by the flag of the namespace, where every text but `true` means false; without it, by the lists."""
+    found = around.namespaces.get(namespace)
+    if found is not None and flag in found.metadata.annotations:
+        return found.metadata.annotations[flag] == _FLAGS[0]
+    return is_listed(namespace, included, if_empty=True) and not is_listed(namespace, excluded)
 
 
 def _find_new_labels(
@@ -174,10 +162,6 @@ def _find_preemption(priority_class: PriorityClass | None) -> str:
 _WORKLOADS: Final = {one.kind: one for one in WORKLOADS}
 
 _Json = dict[str, object]
-
-
-class _Owned(Part, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
 
 
 class _TemplateParts(Part, frozen=True):
@@ -222,11 +206,11 @@ def _review_new_workload(
     request: AdmissionRequest, workload: Workload, template: _Template, around: Surroundings
 ) -> Verdict:
     user, access = request.user_info, around.access
-    if workload.kind == "ReplicaSet" and is_listed(user.username, around.settings.system_users):
+    if workload.kind == "ReplicaSet" and is_listed(user.username, around.access.settings.system_users):
         return ADMITTED  # of a deployment, whose template has the user already
     if refusal := access.refuse(template.user, user):
         return Verdict(refusal=refusal)
-    is_owned = bool(_decode(request.object, _Owned).metadata.owner_references)
+    is_owned = bool(_decode(request.object, Object).metadata.owner_references)
     chosen = access.choose_user(template.user, user, is_owned=is_owned)
     if template.user is None and (chosen == NOBODY_INFO or not _gets_user(request, template, around)):
         return ADMITTED  # the pods get it
@@ -239,7 +223,7 @@ def _review_changed_workload(
     """Keep the user of a template that stays as it is; one that another user changes gets that one."""
     user, access = request.user_info, around.access
     old = _read_template(request.old_object, workload)
-    if around.settings.bypass_auth:
+    if around.access.settings.bypass_auth:
         return ADMITTED
     if new.user is not None and new.user != old.user:
         if refusal := access.refuse(new.user, user):
@@ -254,7 +238,7 @@ def _review_changed_workload(
 
 def _gets_user(request: AdmissionRequest, template: _Template, around: Surroundings) -> bool:
     """Whether the scheduler gets the pods of a template."""
-    return not around.settings.bypass_auth and (template.names_scheduler or _is_ours(request.namespace, around))
+    return not around.access.settings.bypass_auth and (template.names_scheduler or _is_ours(request.namespace, around))
 
 
 def _set_user(workload: Workload, template: _Template, user: str | None) -> Verdict:

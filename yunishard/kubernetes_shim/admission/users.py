@@ -4,7 +4,7 @@ The annotation decides about queues, quotas and limits, so it must be vouched fo
 user who sends the request, and only the users that the settings list may write another one. Controllers, such as those
 of Kubernetes, create pods from templates, so a template has the annotation, too.
 
-The same rules are in `policies.py` in the language of the API server, which applies them without the controller.
+The same rules are in `registrations.py` in the language of the API server, which applies them without the controller.
 
 Not here: what changes in an object (`mutations.py`), the meaning of the annotation for scheduling (`pods.py`).
 """
@@ -57,7 +57,7 @@ _UID: Final = re.compile(r"[0-9A-Za-z-]+")
 
 
 def describe_user(user: RequestUser) -> str:
-    """Return the annotation for this user. `policies.py` builds the same text, which is why a user or group with
+    """Return the annotation for this user. `registrations.py` builds the same text, which is why a user or group with
     control characters has none: its pods have no user.
     """
     if any(map(_CONTROL_CHARACTERS.search, (user.username, *user.groups))):

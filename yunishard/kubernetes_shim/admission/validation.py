@@ -9,7 +9,7 @@ import msgspec
 
 from yunishard.kubernetes_shim.admission.reviews import ADMITTED, AdmissionRequest, ReviewError, Verdict
 from yunishard.kubernetes_shim.objects import ConfigMap, decode_object
-from yunishard.kubernetes_shim.settings import CONFIG_MAPS_READ, read_config_map, read_settings
+from yunishard.kubernetes_shim.settings import CONFIG_MAPS_READ, read_config_map, read_config_maps, read_settings
 
 
 class CoreVerdict(msgspec.Struct):
@@ -17,11 +17,6 @@ class CoreVerdict(msgspec.Struct):
 
     allowed: bool
     reason: str = ""
-
-
-def collect_maps(maps: Mapping[str, ConfigMap]) -> list[dict[str, str]]:
-    """Return the data of the config maps that are read, in their order. Raises SettingsError."""
-    return [read_config_map(maps.get(name)) for name in CONFIG_MAPS_READ]
 
 
 def find_configuration(request: AdmissionRequest, maps: Mapping[str, ConfigMap], policy_group: str) -> str:
@@ -35,7 +30,7 @@ def find_configuration(request: AdmissionRequest, maps: Mapping[str, ConfigMap],
         return ""
     read_settings([read_config_map(changed)])  # what is wrong in the other map does not hinder changes of this one
     merged: dict[str, str] = {}
-    for one in collect_maps({**maps, request.name: changed}):
+    for one in read_config_maps({**maps, request.name: changed}):
         merged |= one
     return merged.get(f"{policy_group}.yaml", "")
 

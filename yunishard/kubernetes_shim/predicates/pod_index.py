@@ -13,8 +13,7 @@ from contextlib import contextmanager
 
 from yunishard.kubernetes_shim.objects import Pod, Toleration
 from yunishard.kubernetes_shim.predicates.constraints import Constraints, encode_constraints, encode_labels
-from yunishard.kubernetes_shim.predicates.label_index import LabelIndex
-from yunishard.kubernetes_shim.predicates.label_sets import LabelSets
+from yunishard.kubernetes_shim.predicates.label_index import LabelIndex, LabelSets
 from yunishard.kubernetes_shim.predicates.records import (
     AntiAffinity,
     ClaimKey,

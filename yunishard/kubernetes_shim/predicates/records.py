@@ -13,7 +13,7 @@ nodes there are. `pod_index.py` decides which counts a pod is in. Only topology 
 
 from collections.abc import Hashable, Mapping, Sequence
 from sys import intern
-from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from yunishard.kubernetes_shim.objects import PodAffinityTerm, Taint, Toleration
 from yunishard.kubernetes_shim.predicates.constraints import Constraints, PodClaim, tolerates
@@ -146,20 +146,6 @@ def compile_term(term: PodAffinityTerm, namespace: str) -> PodTerm:
     )
 
 
-class PodCounts(Protocol):
-    """A count of the pods that a selector selects."""
-
-    uses: int
-    """Shapes that need the count."""
-
-    @property
-    def pairs(self) -> Sequence[Pair]: ...
-    @property
-    def namespaces(self) -> Sequence[str] | None: ...
-    def selects(self, labels: LabelSet, namespaces: NamespaceLabels) -> bool: ...
-    def add(self, pod: PodRecord, node: NodeRecord, change: int) -> None: ...
-
-
 class TermCounts:
     """Pods that *all* of some terms select, by topology key and value: kube-scheduler counts no others for affinity."""
 
@@ -283,6 +269,10 @@ class SpreadCounts:
         if domains < min_domains or len(self.by_value) < domains:
             return 0
         return min(self.levels, default=0)
+
+
+PodCounts: TypeAlias = TermCounts | SpreadCounts
+"""A count of the pods that a selector selects; `uses` is the number of shapes that need it."""
 
 
 class SpreadRule(NamedTuple):

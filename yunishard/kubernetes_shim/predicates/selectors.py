@@ -165,9 +165,6 @@ class NodeRequirement(NamedTuple):
         return any(alternative.matches(name, labels) for alternative in self.alternatives)
 
 
-ANY_NODE: Final = NodeRequirement()
-
-
 def compile_node_requirement(labels: Labels, selector: NodeSelector | None) -> NodeRequirement:
     """Compile what is required of a node. Alternatives that are empty or not acceptable are left out."""
     alternatives: tuple[NodeAlternative, ...] | None = None
@@ -176,8 +173,6 @@ def compile_node_requirement(labels: Labels, selector: NodeSelector | None) -> N
             _compile_alternative(one.match_expressions, one.match_fields) for one in selector.node_selector_terms
         )
         alternatives = tuple(one for one in compiled if one is not None)
-    if not labels and alternatives is None:
-        return ANY_NODE
     return NodeRequirement(tuple(sorted(labels.items())), alternatives)
 
 

@@ -5,7 +5,7 @@ import json
 
 import msgspec
 
-from yunishard.kubernetes_shim.admission.webhooks import Endpoint, describe_webhooks
+from yunishard.kubernetes_shim.admission.registrations import Endpoint, describe_webhooks
 from yunishard.kubernetes_shim.objects import AdmissionRules
 
 SERVICE = Endpoint("yunikorn", "hooks")
