@@ -1,87 +1,47 @@
 """The fake RM against the real engine in virtual time: applications run and end, also after a loss of everything."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.invariants import check
-from yunishard.common.config.validation import load
+from tests.yunishard.engine_core import EngineCore
 from yunishard.common.messages import rm_messages
-from yunishard.common.messages.kinds import Command, Message
+from yunishard.common.messages.kinds import Message
 from yunishard.common.messages.wire import NEVER
 from yunishard.common.names import NODE_PARTITION
 from yunishard.common.resources import CORES
 from yunishard.common.rest.plan import RUN_TIME_TAG
-from yunishard.common.rm_player import Batch
 from yunishard.common.simulated_nodes import name_simulated_nodes
 from yunishard.common.text_formats import parse_duration
 from yunishard.partition_worker.engine.partition import Partition
-from yunishard.partition_worker.rm_channel import build_messages
 from yunishard.workloads.fake_rm.machine import OPEN_IN_QUEUE_MAX, FakeNodes, FakeRM
 from yunishard.workloads.fake_rm.workload import Workload, build_configuration, find_rate
 from yunishard.workloads.replay.user_queues import UserQueues
 
 NODE = {CORES: 16_000, "memory": 64 << 30}
-START = 1_000_000.0
-"""Of the engine's clock."""
 
 
-class Core:
-    """An engine with one partition, in no time between message and answer."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self.partition = self._new(START)
-        self.began = START
-        self.now = 0.0
-
-    def _new(self, now: float) -> Partition:
-        return Partition(load(self._text).partitions[0], name="fake_default", now=now)
-
-    def lose_everything(self) -> None:
-        self.partition = self._new(START + self.now)
-
-    def take(self, batch: Batch) -> Iterator[Message]:
-        commands: list[Command] = []
-        if batch.nodes:
-            commands.append(rm_messages.NodeRequest(batch.nodes))
-        if batch.applications:
-            commands.append(rm_messages.ApplicationRequest(batch.applications))
-        if batch.asks or batch.releases:
-            releases = rm_messages.AllocationReleasesRequest(batch.releases)
-            commands.append(rm_messages.AllocationRequest(batch.asks, releases))
-        if batch.removals:
-            commands.append(rm_messages.ApplicationRequest(remove=batch.removals))
-        if batch.reports:
-            counts = rm_messages.SyncEnd()
-            for one in commands:
-                counts = rm_messages.count_reported(counts, one)
-            commands = [rm_messages.SyncBegin(), *commands, counts]
-        now = START + self.now
-        for command in commands:
-            yield from build_messages(self.partition.apply(command, now))
-        while not self.partition.idle or self.partition.next_change <= now:
-            yield from build_messages(self.partition.step(now, 512))
-
-
-def fake_rm(*, nodes: int = 10, load: float = 0.8, gangs: float = 0.3, seed: int = 7) -> tuple[FakeRM, Core]:
+def fake_rm(*, nodes: int = 10, load: float = 0.8, gangs: float = 0.3, seed: int = 7) -> tuple[FakeRM, EngineCore]:
     text = build_configuration(nodes, NODE)
     queues = UserQueues(text)
     rate = find_rate(nodes, load, 60.0)
     drawn = Workload(queues.targets, NODE, rate=rate, gang_share=gangs, seed=seed)
     names = tuple(name_simulated_nodes(nodes))
-    return FakeRM(FakeNodes(partitions=queues.names, names=names, resources=NODE), drawn, rm_id="fake"), Core(text)
+    fake = FakeRM(FakeNodes(partitions=queues.names, names=names, resources=NODE), drawn, rm_id="fake")
+    return fake, EngineCore(text, rm_id="fake")
 
 
-def play(fake: FakeRM, core: Core, *, until: float) -> None:
+def partition_of(core: EngineCore) -> Partition:
+    return core.partitions["fake_default"]
+
+
+def play(fake: FakeRM, core: EngineCore, *, until: float) -> None:
     """Play up to a time, from deadline to deadline of both sides."""
     while True:
-        batch = fake.due(core.now)
-        for news in list(core.take(batch)):
-            fake.receive("fake_default", news, core.now)
+        for partition, news in core.take(fake.due(core.now), core.now):
+            fake.receive(partition, news, core.now)
         if fake.deadline <= core.now:
             continue
-        core.now = min(fake.deadline, core.partition.next_timer - START)
+        core.now = min(fake.deadline, core.next_timer)
         if core.now > until:
             core.now = until
             return
@@ -94,8 +54,8 @@ def test_applications_run_for_their_time_and_end() -> None:
     assert counts.completed > 200
     assert (counts.rejected, counts.ended_by_core, fake.problem) == (0, 0, "")
     assert counts.submitted == counts.completed + fake.applications_open
-    check(core.partition)
-    used = core.partition.tree.root.allocated[CORES] / (10 * NODE[CORES])
+    check(partition_of(core))
+    used = partition_of(core).tree.root.allocated[CORES] / (10 * NODE[CORES])
     assert used > 0.2
 
 
@@ -105,8 +65,8 @@ def test_both_sides_agree_on_what_runs_and_waits_under_preemption() -> None:
     assert fake.counts.preempted > 0
     player = fake.players["default"]
     running = {key for key, task in player.tasks.items() if task.node_id}
-    assert running == {key for key, one in core.partition.allocations.items() if one.node_id}
-    active = core.partition.applications.values()
+    assert running == {key for key, one in partition_of(core).allocations.items() if one.node_id}
+    active = partition_of(core).applications.values()
     assert set(player.applications) == {one.application_id for one in active if one.state != "Completing"}
 
 
@@ -115,14 +75,14 @@ def test_after_a_loss_of_everything_the_same_runs_on() -> None:
     play(fake, core, until=300.0)
     tasks = fake.players["default"].tasks.items()
     running = {key: one.node_id for key, one in tasks if one.node_id and not one.ask.placeholder}
-    core.lose_everything()
+    core.lose("fake_default")
     fake.receive("fake_default", rm_messages.PartitionRestarted(), core.now)
     fake.receive("fake_default", rm_messages.PartitionRestarted(), core.now)  # again, before the report was sent
     play(fake, core, until=300.0)
-    there = {key: one.node_id for key, one in core.partition.allocations.items()}
+    there = {key: one.node_id for key, one in partition_of(core).allocations.items()}
     assert running
     assert running.items() <= there.items()
-    assert len(list(core.partition.nodes)) == 10
+    assert len(list(partition_of(core).nodes)) == 10
     play(fake, core, until=900.0)
     assert fake.problem == ""
     assert fake.counts.rejected == 0
@@ -139,7 +99,7 @@ def test_a_load_above_100_percent_keeps_a_large_cluster_full() -> None:
     fake, core = fake_rm(nodes=100, load=1.2)
     for minute in range(1, 5):
         play(fake, core, until=60.0 * minute)
-        assert core.partition.tree.root.allocated[CORES] > 0.85 * 100 * NODE[CORES]
+        assert partition_of(core).tree.root.allocated[CORES] > 0.85 * 100 * NODE[CORES]
 
 
 def test_it_does_not_catch_up_after_a_pause() -> None:

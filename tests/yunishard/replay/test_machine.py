@@ -1,11 +1,11 @@
-"""The replay's machine against a small core, under virtual time: it submits, runs, releases, removes, and proves it."""
+"""The replay's machine against the engine, in virtual time: it submits, runs, releases, removes, and proves it."""
 
 import random
 from collections.abc import Iterator
 
 import pytest
 
-from tests.yunishard.replay.small_core import SmallCore
+from tests.yunishard.engine_core import EngineCore
 from tests.yunishard.replay.swf_lines import swf_line, swf_log
 from yunishard.common.messages.rm_messages import (
     PLACEHOLDER_REPLACED,
@@ -38,13 +38,17 @@ def replay_of(*lines: str, load: float = 0.7, nodes: int | None = None) -> Repla
     return Replay(plan(swf_log(*lines), rm_id="replay", load=load, nodes=nodes), rm_id="replay")
 
 
-def turn(replay: Replay, core: SmallCore, now: float) -> None:
+def with_core(replay: Replay) -> tuple[Replay, EngineCore]:
+    return replay, EngineCore(replay.plan.build_configuration(), rm_id="replay")
+
+
+def turn(replay: Replay, core: EngineCore, now: float) -> None:
     """Send what is due, hear what comes back."""
-    for partition, news in core.take(replay.due(now)):
+    for partition, news in core.take(replay.due(now), now):
         replay.receive(partition, news, now)
 
 
-def times(replay: Replay, core: SmallCore) -> Iterator[float]:
+def times(replay: Replay, core: EngineCore) -> Iterator[float]:
     """Play to the end, jumping from deadline to deadline; every time at which something happened."""
     now = 0.0
     for _ in range(TURNS_MAX):
@@ -57,7 +61,7 @@ def times(replay: Replay, core: SmallCore) -> Iterator[float]:
     pytest.fail(f"not over after {TURNS_MAX} turns: {list(replay.find_missing())[:5]}")
 
 
-def play(replay: Replay, core: SmallCore) -> float:
+def play(replay: Replay, core: EngineCore) -> float:
     return max(times(replay, core))
 
 
@@ -66,7 +70,8 @@ def test_nothing_is_submitted_before_every_node_is_there() -> None:
     first = replay.due(0.0)
     assert len(first.nodes) == 2
     assert not first.applications
-    results = SmallCore().take(first)
+    _, core = with_core(replay)
+    results = core.take(first, 0.0)
     replay.receive(*results[0], 0.0)
     assert (replay.phase, replay.deadline) == ("joining", NEVER)
     assert replay.due(50.0) == Batch()
@@ -75,15 +80,15 @@ def test_nothing_is_submitted_before_every_node_is_there() -> None:
 
 
 def test_a_job_lives_from_submission_to_removal() -> None:
-    replay, core = replay_of(swf_line(1), swf_line(2, submit=100, run=40, processors=2)), SmallCore()
-    site = core.partition("site-1")
+    replay, core = with_core(replay_of(swf_line(1), swf_line(2, submit=100, run=40, processors=2)))
     turn(replay, core, 0.0)
     turn(replay, core, 99.0)
     turn(replay, core, 100.0)
     job = replay.jobs["job-2"]
-    assert (job.state, sorted(site.running)) == ("running", ["job-1.1", "job-2.1"])  # a processor is not yet free
+    assert (job.state, core.keys(SITE, running=True)) == ("running", ["job-1.1", "job-2.1"])
+    assert core.keys(SITE, running=False) == ["job-2.2"]  # a processor is not yet free
     turn(replay, core, 159.0)
-    assert (job.state, sorted(site.running)) == ("running", ["job-2.2"])
+    assert (job.state, core.keys(SITE, running=True)) == ("running", ["job-2.2"])
     assert job.wait_s == 59.0
     turn(replay, core, 199.0)
     assert (job.state, core.cut_off) == ("done", 0)
@@ -91,18 +96,18 @@ def test_a_job_lives_from_submission_to_removal() -> None:
 
 
 def test_the_core_is_asked_last_whether_it_has_handled_everything() -> None:
-    replay, core = replay_of(swf_line(1, run=10)), SmallCore()
+    replay, core = with_core(replay_of(swf_line(1, run=10)))
     for now in (0.0, 0.0):
         turn(replay, core, now)
     last = replay.due(10.0)
     assert (len(last.releases), len(last.removals), last.nodes) == (1, 1, [])
-    core.take(last)
+    core.take(last, 10.0)
     assert core.empty
     assert core.cut_off == 0
     question = replay.due(10.0)
     assert (replay.phase, len(question.nodes)) == ("settling", 1)
     assert not replay.is_complete
-    for partition, news in core.take(question):
+    for partition, news in core.take(question, 10.0):
         replay.receive(partition, news, 10.0)
     assert replay.is_complete
     assert not replay.problems
@@ -122,7 +127,7 @@ def test_a_whole_log_runs_and_the_books_agree() -> None:
         )
         for n in range(300)
     ]
-    replay, core = replay_of(*lines), SmallCore()
+    replay, core = with_core(replay_of(*lines))
     end_s = play(replay, core)
     assert replay.is_complete
     assert list(replay.find_missing()) == []
@@ -132,12 +137,13 @@ def test_a_whole_log_runs_and_the_books_agree() -> None:
     assert replay.allocations == sum(len(job.split_tasks()) for job in replay.plan.jobs)
     assert max(replay.end_s.values()) == end_s
     for site in replay.plan.sites:
-        assert sum(core.partition(site.partition).free.values()) == site.processors * 1000
+        root = core.partitions[f"replay_{site.partition}"].tree.root
+        assert not any(root.allocated.values())
     assert any(job.wait_s > 0 for job in replay.jobs.values())
 
 
 def test_a_batch_is_bounded_and_the_rest_follows() -> None:
-    replay, core = replay_of(*(swf_line(n) for n in range(ASKS_IN_A_BATCH_MAX + 5))), SmallCore()
+    replay, core = with_core(replay_of(*(swf_line(n) for n in range(ASKS_IN_A_BATCH_MAX + 5))))
     turn(replay, core, 0.0)
     assert len(replay.due(0.0).asks) == ASKS_IN_A_BATCH_MAX
     assert replay.deadline == 0.0
@@ -145,7 +151,7 @@ def test_a_batch_is_bounded_and_the_rest_follows() -> None:
 
 
 def test_a_refused_application_fails_by_name_and_the_others_run() -> None:
-    replay, core = replay_of(swf_line(1), swf_line(2, processors=3, user=9)), SmallCore()
+    replay, core = with_core(replay_of(swf_line(1), swf_line(2, processors=3, user=9)))
     core.refuse.add("job-2")
     play(replay, core)
     assert core.empty
@@ -154,7 +160,7 @@ def test_a_refused_application_fails_by_name_and_the_others_run() -> None:
 
 
 def test_a_refused_ask_fails_its_job_when_its_other_tasks_are_gone() -> None:
-    replay, core = replay_of(swf_line(1, processors=2)), SmallCore()
+    replay, core = with_core(replay_of(swf_line(1, processors=2)))
     turn(replay, core, 0.0)
     replay.due(0.0)
     rejected = RejectedAllocation(allocation_key="job-1.2", application_id="job-1", reason="too big")
@@ -169,7 +175,7 @@ def test_a_refused_ask_fails_its_job_when_its_other_tasks_are_gone() -> None:
 
 
 def test_an_allocation_that_is_taken_away_fails_its_job() -> None:
-    replay, core = replay_of(swf_line(1)), SmallCore()
+    replay, core = with_core(replay_of(swf_line(1)))
     turn(replay, core, 0.0)
     turn(replay, core, 0.0)
     gone = AllocationRelease(allocation_key="job-1.1", termination_type=STOPPED_BY_RM, message="its node is gone")
@@ -182,7 +188,7 @@ def test_an_allocation_that_is_taken_away_fails_its_job() -> None:
 
 
 def test_a_job_that_an_operator_kills_fails_and_does_not_ask_again() -> None:
-    replay, core = replay_of(swf_line(1)), SmallCore()
+    replay, core = with_core(replay_of(swf_line(1)))
     turn(replay, core, 0.0)
     turn(replay, core, 0.0)
     killed = UpdatedApplication(application_id="job-1", state="Failing", message="killed by alice")
@@ -198,7 +204,7 @@ def test_a_job_that_an_operator_kills_fails_and_does_not_ask_again() -> None:
 
 
 def test_a_preempted_task_is_confirmed_and_asks_again() -> None:
-    replay, core = replay_of(swf_line(1, run=60)), SmallCore()
+    replay, core = with_core(replay_of(swf_line(1, run=60)))
     turn(replay, core, 0.0)
     turn(replay, core, 0.0)
     victim = AllocationRelease(allocation_key="job-1.1", termination_type=PREEMPTED_BY_SCHEDULER, message="a victim")
@@ -280,9 +286,9 @@ def test_a_refused_gang_fails_by_name() -> None:
 
 
 def test_a_repeated_answer_changes_nothing() -> None:
-    replay, core = replay_of(swf_line(1)), SmallCore()
+    replay, core = with_core(replay_of(swf_line(1)))
     turn(replay, core, 0.0)
-    for partition, news in core.take(replay.due(0.0)):
+    for partition, news in core.take(replay.due(0.0), 0.0):
         replay.receive(partition, news, 0.0)
         replay.receive(partition, news, 7.0)
     assert replay.allocations == 1
@@ -294,20 +300,21 @@ def test_a_repeated_answer_changes_nothing() -> None:
 
 def test_a_restarted_partition_is_told_everything_again_and_the_replay_completes() -> None:
     lines = [swf_line(n, submit=10 * n, run=95, processors=1 + n % 3, site=1 + n % 2) for n in range(60)]
-    replay, core = replay_of(*lines, load=1.5), SmallCore()
+    replay, core = with_core(replay_of(*lines, load=1.5))
     lost: set[str] = set()
     for now in times(replay, core):
         if now > 200 and not lost:
             waiting = replay.due(now)  # a release is under way while the worker dies
-            core.take(waiting)
-            lost = set(core.partitions.pop(SITE).running)
+            core.take(waiting, now)
+            lost = set(core.keys(SITE, running=True))
+            core.lose(SITE)
             replay.receive(SITE, PartitionRestarted(), now)
             report = replay.due(now)
             assert report.reports == ["site-1"]
-            for partition, news in core.take(report):
+            for partition, news in core.take(report, now):
                 replay.receive(partition, news, now)
-            assert lost <= set(core.partition("site-1").running)
-            assert core.partition("site-1").waiting
+            assert lost <= set(core.keys(SITE, running=True))
+            assert core.keys(SITE, running=False)
     assert lost
     assert replay.is_complete
     assert core.empty
@@ -329,7 +336,7 @@ def test_a_refused_node_and_a_refused_message_are_reported() -> None:
 
 
 def test_what_is_open_is_missing_by_its_state() -> None:
-    replay, core = replay_of(swf_line(1), swf_line(2), swf_line(3, submit=1000)), SmallCore()
+    replay, core = with_core(replay_of(swf_line(1), swf_line(2), swf_line(3, submit=1000)))
     turn(replay, core, 0.0)
     turn(replay, core, 0.0)
     assert [name.rsplit(" ", 1)[1] for name in replay.find_missing()] == ["running", "waiting", "planned"]
@@ -337,7 +344,7 @@ def test_what_is_open_is_missing_by_its_state() -> None:
 
 
 def test_a_partition_that_forgets_twice_before_it_is_told_is_told_once() -> None:
-    replay, core = replay_of(swf_line(1)), SmallCore()
+    replay, core = with_core(replay_of(swf_line(1)))
     turn(replay, core, 0.0)
     for _ in range(2):
         replay.receive(SITE, PartitionRestarted(), 1.0)

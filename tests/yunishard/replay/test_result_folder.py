@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.yunishard.replay.small_core import SmallCore
 from tests.yunishard.replay.swf_lines import swf_line, swf_log
-from tests.yunishard.replay.test_machine import play
+from tests.yunishard.replay.test_machine import play, with_core
 from yunishard.cli.main import CommandUnusable
 from yunishard.workloads.replay.machine import Replay
 from yunishard.workloads.replay.result_folder import RUN_FILE, Source, check_writable, write_folder, write_jobs
@@ -20,7 +19,7 @@ HEADER = (
 
 def replayed(*refused: str) -> Replay:
     lines = [swf_line(1, run=60), swf_line(2, submit=20, run=3, processors=1), swf_line(3, submit=30)]
-    replay, core = Replay(plan(swf_log(*lines), rm_id="replay", load=20), rm_id="replay"), SmallCore()
+    replay, core = with_core(Replay(plan(swf_log(*lines), rm_id="replay", load=20), rm_id="replay"))
     core.refuse.update(refused)
     play(replay, core)
     return replay

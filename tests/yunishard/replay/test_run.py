@@ -1,4 +1,4 @@
-"""Running a replay: the local system, signals, and a whole replay against a small core."""
+"""Running a replay: the local system, signals, and a whole replay against the engine."""
 
 import asyncio
 import csv
@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.yunishard.engine_core import EngineCore
 from tests.yunishard.fake_core import FakeCore, play
-from tests.yunishard.replay.small_core import SmallCore
 from tests.yunishard.replay.swf_lines import swf_line, swf_log
 from yunishard.cli.main import UNUSABLE, CommandFailed, main
 from yunishard.common.messages.rm_messages import (
@@ -126,6 +126,10 @@ def test_the_usual_hard_limit_of_file_descriptors_is_enough() -> None:
 LINES = [swf_line(n, submit=n, run=100, site=1 + n % 2) for n in range(50)]
 
 
+def engine_core() -> EngineCore:
+    return EngineCore(plan(swf_log(*LINES), rm_id="rm-1").build_configuration(), rm_id="rm-1")
+
+
 def options_for(address: str = "tcp://127.0.0.1:1", *, file: Path = Path("a.swf"), **changed: bool) -> Namespace:
     return Namespace(
         file=file,
@@ -145,7 +149,9 @@ def options_for(address: str = "tcp://127.0.0.1:1", *, file: Path = Path("a.swf"
     )
 
 
-async def serve(fake: FakeCore, core: SmallCore, *, heard: Callable[[Batch], Iterable[str]] = lambda batch: ()) -> None:
+async def serve(
+    fake: FakeCore, core: EngineCore, *, heard: Callable[[Batch], Iterable[str]] = lambda batch: ()
+) -> None:
     """Answer a resource manager until it leaves. What `heard` gives after a batch are partitions that begin anew."""
     await fake.welcomes("rm-1_site-1", "rm-1_site-2")
     said: Counter[str] = Counter()
@@ -169,7 +175,7 @@ async def serve(fake: FakeCore, core: SmallCore, *, heard: Callable[[Batch], Ite
                 return
             case _:
                 raise AssertionError(message)
-        for partition, news in core.take(batch):
+        for partition, news in core.take(batch, 0.0):
             said[partition] += 1
             await fake.says(news, partition=partition, seq=said[partition], ack=header.seq)
         for partition in heard(batch):
@@ -178,7 +184,7 @@ async def serve(fake: FakeCore, core: SmallCore, *, heard: Callable[[Batch], Ite
 
 
 def against(
-    core: SmallCore, story: Callable[[str], Awaitable[None]], **options: Callable[[Batch], Iterable[str]]
+    core: EngineCore, story: Callable[[str], Awaitable[None]], **options: Callable[[Batch], Iterable[str]]
 ) -> None:
     async def both() -> None:
         async with FakeCore() as fake:
@@ -190,7 +196,7 @@ def against(
 
 
 def test_a_log_is_replayed_to_the_end(capsys: pytest.CaptureFixture[str]) -> None:
-    core = SmallCore("rm-1")
+    core = engine_core()
 
     async def story(address: str) -> None:
         assert await ReplayDriver(options_for(address), plan(swf_log(*LINES), rm_id="rm-1")).run() == 0
@@ -205,7 +211,7 @@ def test_a_log_is_replayed_to_the_end(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_it_goes_to_the_address_that_answers() -> None:
-    core = SmallCore("rm-1")
+    core = engine_core()
 
     async def story(address: str) -> None:
         with socket.socket() as absent:
@@ -221,13 +227,13 @@ def test_json_is_all_that_is_printed(capsys: pytest.CaptureFixture[str]) -> None
     async def story(address: str) -> None:
         assert await ReplayDriver(options_for(address, json=True), plan(swf_log(*LINES), rm_id="rm-1")).run() == 0
 
-    against(SmallCore("rm-1"), story)
+    against(engine_core(), story)
     document = json.loads(capsys.readouterr().out)
     assert (document["total"]["done"], document["complete"]) == (50, True)
 
 
 def test_a_job_that_did_not_run_is_exit_status_one(capsys: pytest.CaptureFixture[str]) -> None:
-    core = SmallCore("rm-1")
+    core = engine_core()
     core.refuse.add("job-7")
 
     async def story(address: str) -> None:
@@ -239,7 +245,7 @@ def test_a_job_that_did_not_run_is_exit_status_one(capsys: pytest.CaptureFixture
 
 
 def test_an_interruption_leaves_the_core_clean_and_prints_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
-    core = SmallCore("rm-1")
+    core = engine_core()
     lines = [*LINES, swf_line(99, submit=10**9)]
 
     def heard(batch: Batch) -> Iterable[str]:
@@ -255,13 +261,14 @@ def test_an_interruption_leaves_the_core_clean_and_prints_what_there_is(capsys: 
 
 
 def test_a_partition_that_begins_anew_is_reported_and_the_replay_completes(capsys: pytest.CaptureFixture[str]) -> None:
-    core = SmallCore("rm-1")
+    core = engine_core()
     lost: list[str] = []
 
     def heard(batch: Batch) -> Iterable[str]:
         if lost or not any(item.application_id == "job-31" for item in batch.asks):  # it has this one at least
             return ()
-        lost.extend(core.partitions.pop("rm-1_site-2").applications)
+        lost.extend(core.partitions["rm-1_site-2"].applications)
+        core.lose("rm-1_site-2")
         return ("rm-1_site-2",)
 
     async def story(address: str) -> None:
