@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import nlargest, nsmallest
 from itertools import chain
-from operator import attrgetter
+from operator import add, attrgetter
 from typing import Final, NamedTuple, TypeVar
 
 from yunishard.common.messages.kinds import Resources
@@ -467,11 +467,10 @@ def _build_queues(request: TableRequest) -> TableView:
     if request.args.get("waiting") == "true":
         found = [one for one in found if visible.find_right(one) is not Right.NOTHING and any(one.pending_sum)]
     found.sort(key=lambda one: _make_path_key(one.path))
-    counts, starts = _count_applications(request.partition), _find_last_starts(request.partition)
     getters: dict[str, Getter[Queue]] = {
         **_QUEUE,
-        "applications": counts.__getitem__,
-        "lastAllocation": lambda one: starts.get(one, 0),
+        "applications": _sum_up(request.partition, lambda one: len(one.applications), add).__getitem__,
+        "lastAllocation": _sum_up(request.partition, lambda one: one.last_bound_ns, max).__getitem__,
     }
     if not visible.everything:
         for column in TABLES["queues"].columns:
@@ -485,29 +484,14 @@ def _hide(getter: Getter[Queue], visible: Visibility) -> Getter[Queue]:
     return lambda one: None if visible.find_right(one) is Right.NOTHING else getter(one)
 
 
-def _count_applications(partition: Partition) -> dict[Queue, int]:
-    """The number of applications in each queue and below it."""
-    counts: dict[Queue, int] = {}
+def _sum_up(partition: Partition, read: Callable[[Queue], int], combine: Callable[[int, int], int]) -> dict[Queue, int]:
+    """Return a number of each queue, combined with those of all queues below it."""
+    found: dict[Queue, int] = {}
     for queue in reversed(tuple(partition.tree)):  # parents after their children
-        number = counts[queue] = counts.get(queue, 0) + len(queue.applications)
+        number = found[queue] = combine(found.get(queue, 0), read(queue))
         if queue.parent is not None:
-            counts[queue.parent] = counts.get(queue.parent, 0) + number
-    return counts
-
-
-def _find_last_starts(partition: Partition) -> dict[Queue, int]:
-    """The start of the newest allocation in each queue and below it, in Unix nanoseconds; an application has its newest
-    one last.
-    """
-    starts: dict[Queue, int] = {}
-    for application in partition.applications.values():
-        if application.allocations:
-            bound_ns = next(reversed(application.allocations.values())).bound_ns
-            for queue in application.queue.ancestry():
-                if bound_ns <= starts.get(queue, 0):
-                    break
-                starts[queue] = bound_ns
-    return starts
+            found[queue.parent] = combine(found.get(queue.parent, 0), number)
+    return found
 
 
 # Users and groups -----------------------------------------------------------------------------------------------------

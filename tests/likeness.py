@@ -30,6 +30,7 @@ LOST: Final = frozenset(
         "Partition.work_of_step",
         # counters since the process started, and the latest removed applications, for the history collector
         *("Partition.counters", "Partition.decided", "Partition.removed", "Queue.reached", "Queue.bound"),
+        "Queue.last_bound_ns",  # also of allocations that have ended
         *("Queue.released", "Preemptions.made", "Preemptions.victims", "Preemptions.held_back", "Predicates.refused"),
         # failed attempts and their pauses: all asks count as not tried
         *("AskGroup.attempted", "AskGroup.log", "Queue.preemption_window"),

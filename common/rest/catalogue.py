@@ -97,7 +97,7 @@ QUEUES: Final = Table(
         Column(
             "lastAllocation",
             Kind.TIME,
-            "The start of the newest allocation in it and below it.",
+            "The start of the latest allocation in it and below it; after a recovery, of the latest that still runs.",
             views=_WIDE | _TOP_WIDE | _BOARD | _DETAIL,
             heading="last alloc",
         ),

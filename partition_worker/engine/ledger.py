@@ -61,7 +61,7 @@ def recover(state: PartitionState, application: Application, allocation: Allocat
 def _bind(state: PartitionState, application: Application, allocation: Allocation, node: Node) -> None:
     """Put an allocation that its queues have counted on a node, without checking for room."""
     allocation.node_id = node.node_id
-    allocation.bound_ns = state.stamp_ns()
+    allocation.bound_ns = application.queue.last_bound_ns = state.stamp_ns()
     state.changes.allocations[allocation.key] = allocation
     state.nodes.bind(application, allocation, node)
     state.readiness.note_less_room(node, allocation.shape.amounts)
@@ -160,7 +160,7 @@ def end_swap(state: PartitionState, application: Application, placeholder: Alloc
         state.record_node_event(placeholder.node_id, event_codes.REMOVE, placeholder)
     lifecycle.update_after_placeholder(state, application)
     application.end_swap(ask)
-    ask.bound_ns = state.stamp_ns()
+    ask.bound_ns = application.queue.last_bound_ns = state.stamp_ns()
     ask.placeholder_used = True
     ask.placeholder_created_ns = placeholder.created_ns
     if ask.key not in node.allocations:

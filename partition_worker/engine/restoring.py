@@ -230,6 +230,7 @@ class _Restoration:
             elif one.node_id:
                 self._node(one.node_id).add(one)
                 self.partition.running_allocations += 1
+                application.queue.last_bound_ns = max(application.queue.last_bound_ns, one.bound_ns)
                 application.add_allocation(one)
                 if one.released or one.preempted:
                     application.withdraw_placeholder(one)

@@ -211,6 +211,10 @@ class Queue(Item):
         """When quota preemption brings it down to its maximum, in Unix seconds; 0 is never."""
         self.reported_excess: Resources = {}
         """The excess in the latest event about that; an equal one without victims is not reported again."""
+        self.last_bound_ns: int = 0
+        """The start of the latest allocation of its own applications, in Unix nanoseconds, as far as it is known: after
+        a recovery, of the latest that still runs. 0 if there is none.
+        """
         self.running: int = 0
         """Applications below it that are Starting or Running."""
         self.preemption_window: float = 0.0
