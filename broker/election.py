@@ -15,7 +15,7 @@ killed, it takes that lease.
 
 All of this goes by the time that elapses in this process: the clock of the database may jump (`common/lease_watch.py`).
 
-Not here: the leases in the store (`common/postgres/leases.py`, `host_lease.py`), the broker's decisions (`routing.py`).
+Not here: the leases in the store (`common/postgres/leases.py`, `candidacy.py`), the broker's decisions (`routing.py`).
 """
 
 from typing import Final

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from yunishard.broker.host_lease import delete_host
+from yunishard.broker.candidacy import delete_host
 from yunishard.broker.hosts import HostRow
 from yunishard.broker.store import Execute, Store
 from yunishard.common.messages.control_messages import HostChange

@@ -9,8 +9,7 @@ import psycopg
 import pytest
 
 from tests import postgres
-from yunishard.broker.candidacy import LeasePoller, read_heartbeats, write_host
-from yunishard.broker.host_lease import HostFacts, HostLease, read_host_facts
+from yunishard.broker.candidacy import HostFacts, HostLease, LeasePoller, read_heartbeats, read_host_facts, write_host
 from yunishard.common.messages.control_messages import LeasePolled, PollLease
 from yunishard.common.messages.wire import decode_body, make_outgoing
 from yunishard.common.names import LEASE

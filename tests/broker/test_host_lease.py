@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import postgres
-from yunishard.broker.host_lease import (
+from yunishard.broker.candidacy import (
     FILE,
     TOKENS_MAX,
     HostFacts,

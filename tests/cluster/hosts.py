@@ -15,7 +15,7 @@ from typing import Final
 from tests.cluster.network import Machine
 from tests.conformance.rest import Rest
 from tests.deploy.system import find_partitions
-from yunishard.broker.host_lease import FILE
+from yunishard.broker.candidacy import FILE
 
 LEASE_S: Final = 3.0
 """The lease time of partitions and hosts; that of the leader is half of it."""
@@ -115,7 +115,7 @@ class Host:
         )
 
     def read_tokens(self) -> set[int]:
-        """The tokens of its lease that its state has, as in `broker/host_lease.py`."""
+        """The tokens of its lease that its state has, as in `broker/candidacy.py`."""
         return {int(word) for word in (self._folder / "state" / FILE).read_text(encoding="ascii").split()}
 
     def wait_for_end(self) -> int:

@@ -15,8 +15,7 @@ from tests.broker.test_store import facts, version, written
 from tests.machines import PARTITION, RM
 from tests.partition_worker.journal.hand import encoded
 from tests.webservice.history.accounts import application, began, gone, portion, sample, usage
-from yunishard.broker.candidacy import read_heartbeats, write_host
-from yunishard.broker.host_lease import HostFacts, HostLease
+from yunishard.broker.candidacy import HostFacts, HostLease, read_heartbeats, write_host
 from yunishard.broker.postgres_store import PostgresStore
 from yunishard.common.messages.control_messages import PollLease
 from yunishard.common.names import BROKER

@@ -13,8 +13,8 @@ import pytest
 from msgspec.structs import replace
 
 from tests import postgres
+from yunishard.broker.candidacy import FILE, HostFacts, HostLease
 from yunishard.broker.election import RENEWALS, Election
-from yunishard.broker.host_lease import FILE, HostFacts, HostLease
 from yunishard.common.lease_watch import LEFT_MAX
 from yunishard.common.messages.control_messages import LeasePolled, PollLease
 from yunishard.common.messages.kinds import Header
