@@ -143,6 +143,7 @@ def test_a_plugin_does_not_survive_its_caller(tmp_path: Path) -> None:
     [
         (plugin("import sys; sys.exit('not logged in')"), r"failed \(1\): not logged in"),
         (plugin("print('hello')"), "did not answer with an ExecCredential"),
+        (plugin("""print('{"status": {"clientCertificateData": "x"}}')"""), "did not answer with a token"),
         ({"exec": {"command": "/nonexistent/login"}}, "exec plug-in /nonexistent/login cannot be started"),
         ({"tokenFile": "missing"}, "missing: the token cannot be read"),
     ],

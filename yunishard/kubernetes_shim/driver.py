@@ -126,7 +126,8 @@ class Driver:
         self._on_ready, self._is_ready = on_ready, False
         self._levels = LogLevels("shim", "kubernetes")
         self._levels.apply(settings.extra_config)
-        self._core = _CoreQueue()
+        self._core = asyncio.Queue[CoreAction]()
+        """Messages to the core, in order."""
         self._writes = _WriteQueue()
         self._metrics = metrics or ShimMetrics()
         self._metrics.count_waiting = self._count_waiting
@@ -193,7 +194,11 @@ class Driver:
                     self._configuration, self._extra_config = action.text, action.extra_config
                     self._reconfigured.set()
                     self._levels.apply(action.extra_config)
-                self._core.put(action)
+                elif isinstance(action, SendReport):  # it replaces what is not sent yet, except for configurations
+                    waiting = [self._core.get_nowait() for _ in range(self._core.qsize())]
+                    for configuration in (one for one in waiting if isinstance(one, SendConfiguration)):
+                        self._core.put_nowait(configuration)
+                self._core.put_nowait(action)
             else:
                 self._writes.put(action)
         if self._timer is not None:
@@ -308,7 +313,7 @@ class Driver:
 
     async def _send_to_core(self, rm: ResourceManager) -> None:
         while True:
-            match await self._core.next():
+            match await self._core.get():
                 case SendNodes(nodes):
                     await rm.update_nodes(nodes)
                 case SendApplications(new, remove):
@@ -327,7 +332,7 @@ class Driver:
     # The API server ---------------------------------------------------------------------------------------------------
 
     def _count_waiting(self) -> dict[str, int]:
-        return {"core": len(self._core), "writes": len(self._writes), "events": self._events.waiting}
+        return {"core": self._core.qsize(), "writes": len(self._writes), "events": self._events.waiting}
 
     async def _write(self) -> None:
         """Execute writes, one at a time."""
@@ -392,29 +397,6 @@ def describe_build() -> dict[str, str]:
 
 async def _raise_from(defect: asyncio.Future[None]) -> None:
     await defect
-
-
-class _CoreQueue:
-    """Messages to the core, in order. A full report replaces what is not sent yet, except for configurations."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[CoreAction] = deque()
-        self._changed = asyncio.Event()
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def put(self, action: CoreAction) -> None:
-        if isinstance(action, SendReport):
-            self._waiting = deque(one for one in self._waiting if isinstance(one, SendConfiguration))
-        self._waiting.append(action)
-        self._changed.set()
-
-    async def next(self) -> CoreAction:
-        while not self._waiting:
-            self._changed.clear()
-            await self._changed.wait()
-        return self._waiting.popleft()
 
 
 class _WriteQueue:

@@ -9,7 +9,7 @@ Not here: which events there are (`shim.py`).
 
 import asyncio
 import logging
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from datetime import UTC, datetime
 from typing import Final
 
@@ -166,25 +166,23 @@ class EventSender:
     def __init__(self, client: KubernetesClient, instance: str) -> None:
         self._client = client
         self._aggregator = EventAggregator(instance)
-        self._waiting: deque[EventWrite] = deque()
-        self._changed = asyncio.Event()
+        self._waiting = asyncio.Queue[EventWrite](WAITING_MAX)
         self._dropped = 0
 
     @property
     def waiting(self) -> int:
         """Events that are not sent yet."""
-        return len(self._waiting)
+        return self._waiting.qsize()
 
     def emit(self, event: EmitEvent) -> None:
         """Send an event some time later, or drop it."""
         write = self._aggregator.add(event, datetime.now(UTC).timestamp())
         if write is None:
             return
-        if len(self._waiting) >= WAITING_MAX:
+        try:
+            self._waiting.put_nowait(write)
+        except asyncio.QueueFull:
             self._dropped += 1
-            return
-        self._waiting.append(write)
-        self._changed.set()
 
     async def run(self) -> None:
         """Send events until cancelled."""
@@ -194,13 +192,10 @@ class EventSender:
 
     async def _send(self) -> None:
         while True:
-            while not self._waiting:
-                if self._dropped:
-                    _log.warning("%d events were dropped, as more than %d waited", self._dropped, WAITING_MAX)
-                    self._dropped = 0
-                self._changed.clear()
-                await self._changed.wait()
-            write = self._waiting.popleft()
+            if self._dropped and self._waiting.empty():
+                _log.warning("%d events were dropped, as more than %d waited", self._dropped, WAITING_MAX)
+                self._dropped = 0
+            write = await self._waiting.get()
             try:
                 if write.name:
                     await self._client.patch(EVENTS, write.namespace, write.name, write.body)

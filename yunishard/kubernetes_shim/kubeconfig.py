@@ -11,10 +11,9 @@ import asyncio
 import base64
 import os
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -109,8 +108,6 @@ class _File(msgspec.Struct, rename={"current_context": "current-context"}):
 
 class _ExecStatus(msgspec.Struct, rename="camel"):
     token: str = ""
-    client_certificate_data: str = ""
-    client_key_data: str = ""
     expiration_timestamp: str | None = None
 
 
@@ -133,8 +130,6 @@ class Access:
     tls_server_name: str | None = None
     token_path: Path | None = None
     plugin: _Exec | None = None
-    build_tls: Callable[[], ssl.SSLContext] | None = None
-    """Builds the context for a certificate of the plug-in."""
     _read_at: float = float("-inf")
     _refresh_at: float = 0.0
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -160,10 +155,6 @@ class Access:
         elif self.plugin is not None:
             status = await _run_plugin(self.plugin)
             self.token = status.token
-            if status.client_certificate_data and self.build_tls is not None:
-                # Not the present context: its connections stay open with the former certificate.
-                self.tls = self.build_tls()
-                load_pair(self.tls, status.client_certificate_data.encode(), status.client_key_data.encode())
             lifetime_s = _find_lifetime(status)
             self._refresh_at = now + max(lifetime_s - EXPIRES_EARLY_S, lifetime_s / 2, REREAD_S)
         else:
@@ -195,65 +186,55 @@ def read_kubeconfig(paths: list[Path]) -> Access:
     Raises:
         AccessError: a file or an entry is missing, or cannot be used.
     """
-    merged = _Merged()
-    for path in paths:
-        merged.add(_parse_file(path), path.parent)
+    files = [_parse_file(path) for path in reversed(paths)]  # of a name, the first entry of the first file counts
+    current = next((file.current_context for file in reversed(files) if file.current_context), "")
+    clusters = {one.name: one.cluster for file in files for one in reversed(file.clusters or ())}
+    users = {one.name: one.user for file in files for one in reversed(file.users or ())}
+    contexts = {one.name: one.context for file in files for one in reversed(file.contexts or ())}
     where = os.pathsep.join(map(str, paths))
-    if not merged.current:
+    if not current:
         raise AccessError(f"{where}: this is not a kubeconfig, or it has no current-context")
-    if (context := merged.contexts.get(merged.current)) is None:
-        known = ", ".join(merged.contexts) or "none"
-        raise AccessError(f"{where}: current-context {merged.current!r} is not among the contexts: {known}")
-    if context.cluster not in merged.clusters:
-        raise AccessError(f"{where}: context {merged.current!r}: there is no cluster {context.cluster!r}")
-    if context.user not in merged.users:
-        raise AccessError(f"{where}: context {merged.current!r}: there is no user {context.user!r}")
-    cluster, cluster_folder = merged.clusters[context.cluster]
-    user, user_folder = merged.users[context.user]
+    if (context := contexts.get(current)) is None:
+        known = ", ".join(reversed(contexts)) or "none"
+        raise AccessError(f"{where}: current-context {current!r} is not among the contexts: {known}")
+    if (cluster := clusters.get(context.cluster)) is None:
+        raise AccessError(f"{where}: context {current!r}: there is no cluster {context.cluster!r}")
+    if (user := users.get(context.user)) is None:
+        raise AccessError(f"{where}: context {current!r}: there is no user {context.user!r}")
     if not cluster.server.startswith(("http://", "https://")):
         raise AccessError(f"{where}: server of {context.cluster!r} must begin with https://, got {cluster.server!r}")
     unsupported = {"proxy-url": cluster.proxy_url, "auth-provider": user.auth_provider, "username": user.username}
     if found := next((name for name, value in unsupported.items() if value), ""):
         raise AccessError(f"{where}: {found} is not supported: use a client certificate, a token or exec")
-    build_tls = partial(_build_tls, cluster, cluster_folder, user, user_folder)
-    has_tls = cluster.server.startswith("https")
     return Access(
         server=cluster.server.rstrip("/"),
         namespace=context.namespace,
         token=user.token,
-        tls=build_tls() if has_tls else None,
+        tls=_build_tls(cluster, user) if cluster.server.startswith("https") else None,
         tls_server_name=cluster.tls_server_name or None,
-        token_path=user_folder / user.token_file if user.token_file else None,
+        token_path=Path(user.token_file) if user.token_file else None,
         plugin=user.exec,
-        build_tls=build_tls if has_tls else None,
     )
 
 
-class _Merged:
-    """The entries of several files, with the folder that their relative paths begin at."""
-
-    def __init__(self) -> None:
-        self.current = ""
-        self.clusters: dict[str, tuple[_Cluster, Path]] = {}
-        self.users: dict[str, tuple[_User, Path]] = {}
-        self.contexts: dict[str, _Context] = {}
-
-    def add(self, file: _File, folder: Path) -> None:
-        self.current = self.current or file.current_context
-        for cluster in file.clusters or ():
-            self.clusters.setdefault(cluster.name, (cluster.cluster, folder))
-        for user in file.users or ():
-            self.users.setdefault(user.name, (user.user, folder))
-        for context in file.contexts or ():
-            self.contexts.setdefault(context.name, context.context)
-
-
 def _parse_file(path: Path) -> _File:
+    """Return the content of a file. Its relative paths begin at its folder."""
     text = _read_text(path, "the kubeconfig")
     try:
-        return msgspec.convert(yaml.load(text, yaml.CSafeLoader) or {}, _File)
+        file = msgspec.convert(yaml.load(text, yaml.CSafeLoader) or {}, _File)
     except (yaml.YAMLError, msgspec.ValidationError) as error:
         raise AccessError(f"{path}: not a kubeconfig: {' '.join(str(error).split())}") from None
+    for cluster in (one.cluster for one in file.clusters or ()):
+        cluster.certificate_authority = _resolve(path, cluster.certificate_authority)
+    for user in (one.user for one in file.users or ()):
+        user.client_certificate = _resolve(path, user.client_certificate)
+        user.client_key = _resolve(path, user.client_key)
+        user.token_file = _resolve(path, user.token_file)
+    return file
+
+
+def _resolve(kubeconfig: Path, name: str) -> str:
+    return str(kubeconfig.parent / name) if name else ""
 
 
 def _read_service_account(host: str, port: str) -> Access:
@@ -290,8 +271,8 @@ def _relax(context: ssl.SSLContext) -> ssl.SSLContext:
     return context
 
 
-def _build_tls(cluster: _Cluster, cluster_folder: Path, user: _User, user_folder: Path) -> ssl.SSLContext:
-    authority = _read_part(cluster.certificate_authority_data, cluster_folder, cluster.certificate_authority)
+def _build_tls(cluster: _Cluster, user: _User) -> ssl.SSLContext:
+    authority = _read_part(cluster.certificate_authority_data, cluster.certificate_authority)
     try:
         context = _relax(ssl.create_default_context(cadata=authority.decode() if authority else None))
     except (ssl.SSLError, ValueError) as error:
@@ -299,20 +280,20 @@ def _build_tls(cluster: _Cluster, cluster_folder: Path, user: _User, user_folder
     if cluster.insecure_skip_tls_verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    certificate = _read_part(user.client_certificate_data, user_folder, user.client_certificate)
+    certificate = _read_part(user.client_certificate_data, user.client_certificate)
     if certificate:
-        load_pair(context, certificate, _read_part(user.client_key_data, user_folder, user.client_key))
+        load_pair(context, certificate, _read_part(user.client_key_data, user.client_key))
     return context
 
 
-def _read_part(data: str, folder: Path, path: str) -> bytes:
-    """Return what an entry has as base64, or in a file whose name is relative to the kubeconfig; empty without any."""
+def _read_part(data: str, path: str) -> bytes:
+    """Return what an entry has as base64, or in a file; empty without any."""
     if data:
         try:
             return base64.b64decode(data, validate=True)
         except ValueError as error:
             raise AccessError(f"an entry `...-data` of the kubeconfig is not base64: {error}") from None
-    return _read_text(folder / path, "a certificate or key").encode() if path else b""
+    return _read_text(Path(path), "a certificate or key").encode() if path else b""
 
 
 def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
@@ -364,9 +345,12 @@ async def _run_plugin(plugin: _Exec) -> _ExecStatus:
         text = complaint.decode(errors="replace")[-500:].strip() or "it gives no reason"
         raise AccessError(f"{name} failed ({process.returncode}): {text}")
     try:
-        return msgspec.json.decode(answer, type=_ExecAnswer).status
+        status = msgspec.json.decode(answer, type=_ExecAnswer).status
     except msgspec.DecodeError as error:
         raise AccessError(f"{name} did not answer with an ExecCredential: {error}") from None
+    if not status.token:
+        raise AccessError(f"{name} did not answer with a token: client certificates of plug-ins are not supported")
+    return status
 
 
 def _find_lifetime(status: _ExecStatus) -> float:

@@ -340,8 +340,8 @@ class PersistentVolumeSpec(Part, frozen=True):
     csi: CsiSource | None = None
 
 
-class PersistentVolumeStatus(Part, frozen=True):
-    """Whether a volume is `Available`, `Bound`, `Released` or `Failed`."""
+class VolumeStatus(Part, frozen=True):
+    """Whether a volume is `Available`, `Bound`, `Released` or `Failed`, or a claim `Pending`, `Bound` or `Lost`."""
 
     phase: str = ""
 
@@ -350,7 +350,7 @@ class PersistentVolume(Object, frozen=True, kw_only=True):
     """A persistent volume."""
 
     spec: PersistentVolumeSpec = field(default_factory=PersistentVolumeSpec)
-    status: PersistentVolumeStatus = field(default_factory=PersistentVolumeStatus)
+    status: VolumeStatus = VolumeStatus()
 
 
 class PersistentVolumeClaimSpec(Part, frozen=True):
@@ -365,17 +365,11 @@ class PersistentVolumeClaimSpec(Part, frozen=True):
     selector: LabelSelector | None = None
 
 
-class PersistentVolumeClaimStatus(Part, frozen=True):
-    """Whether a claim is `Pending`, `Bound` or `Lost`."""
-
-    phase: str = ""
-
-
 class PersistentVolumeClaim(Object, frozen=True, kw_only=True):
     """A claim for a persistent volume."""
 
     spec: PersistentVolumeClaimSpec = field(default_factory=PersistentVolumeClaimSpec)
-    status: PersistentVolumeClaimStatus = field(default_factory=PersistentVolumeClaimStatus)
+    status: VolumeStatus = VolumeStatus()
 
 
 class StorageClass(Object, frozen=True, kw_only=True):

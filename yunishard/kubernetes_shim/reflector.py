@@ -34,9 +34,6 @@ class Known(Generic[_O]):
         self.resource_version = ""
         self._objects: dict[str, _O] = {}
 
-    def __len__(self) -> int:
-        return len(self._objects)
-
     def replace(self, listing: Listing[_O]) -> Iterator[tuple[ObjectEvent, _O]]:
         """Take a list over; yield what differs: deletions first, as another object may have a deleted one's name."""
         listed = {found.metadata.uid: found for found in listing.items}
