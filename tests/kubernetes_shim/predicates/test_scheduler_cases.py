@@ -12,8 +12,13 @@ from yunishard.kubernetes_shim import objects
 from yunishard.kubernetes_shim.cluster import Cluster
 from yunishard.kubernetes_shim.objects import Kind, Object, Pod
 from yunishard.kubernetes_shim.predicates.evaluation import refuse, refuse_by_spread
-from yunishard.kubernetes_shim.predicates.volume_filters import refuse_by_limit, refuse_by_zone, refuse_shared
-from yunishard.kubernetes_shim.volumes import plan_binding, refuse_claims
+from yunishard.kubernetes_shim.volumes import (
+    plan_binding,
+    refuse_by_limit,
+    refuse_by_zone,
+    refuse_claims,
+    refuse_shared,
+)
 
 KINDS: dict[str, Kind[Object]] = {
     kind.struct.__name__.lower(): kind for kind in vars(objects).values() if isinstance(kind, Kind)

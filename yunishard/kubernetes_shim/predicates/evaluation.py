@@ -12,7 +12,7 @@ from yunishard.kubernetes_shim.cluster import Cluster
 from yunishard.kubernetes_shim.objects import Taint
 from yunishard.kubernetes_shim.predicates.constraints import ANY_ADDRESS
 from yunishard.kubernetes_shim.predicates.records import NodeRecord, PodRecord, PodTerms
-from yunishard.kubernetes_shim.predicates.volume_filters import refuse_by_volumes
+from yunishard.kubernetes_shim.volumes import refuse_by_volumes
 
 UNSCHEDULABLE: Final = (Taint("node.kubernetes.io/unschedulable", effect="NoSchedule"),)
 """The taint that an unschedulable node counts as having."""
