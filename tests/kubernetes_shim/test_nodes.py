@@ -153,9 +153,9 @@ def test_nothing_is_kept_of_pods_on_unknown_nodes_that_are_gone() -> None:
     world.api.set_pod(make_pod("f1", scheduler="other", node="n2"))
     world.api.set_pod(make_pod("p1", node="n3", labels={"queue": "root.a"}))
     world.settle()
-    assert set(world.state.orphans) == {"n2", "n3"}
+    assert world.state.list_orphans() == ["uid-f1", "uid-p1"]
     world.api.remove_pod("uid-f1")
     world.api.remove_pod("uid-p1")
     world.settle()
-    assert world.state.orphans == {}
+    assert world.state.list_orphans() == []
     assert set(world.state.cluster.nodes) == {"n1"}

@@ -81,12 +81,12 @@ def _join(state: ShimState, name: str, record: NodeRecord) -> None:
     """Create a node in the core, and report what runs there."""
     record.is_in_core = True
     state.outbox.send_node(build_node(name, record, rm_messages.NODE_CREATE_DRAIN))
-    for uid in state.orphans.pop(name, {}):
-        foreign, task = state.foreign.get(uid), state.tasks.get(uid)
-        if foreign is not None:
+    for foreign in state.foreign.values():
+        if foreign.allocation.node_id == name:
             foreign.is_in_core = True
             state.outbox.send_allocation(foreign.allocation)
-        elif task is not None:
+    for task in state.tasks.values():
+        if task.used_node == name:
             report_bound(state, task, name)
     if record.is_schedulable:
         _send_schedulable(state, name, is_schedulable=True)
@@ -99,22 +99,16 @@ def remove_node(state: ShimState, name: str) -> None:
         return
     state.outbox.send_node(NodeInfo(node_id=name, action=rm_messages.NODE_DECOMMISSION))
     state.emit_node_event(name, record.uid, "NodeDeleted", f"node {name} is deleted from the scheduler")
-    orphans = state.orphans.setdefault(name, {})
-    for uid, foreign in state.foreign.items():
+    for foreign in state.foreign.values():
         if foreign.allocation.node_id == name:
             foreign.is_in_core = False
-            orphans[uid] = None
-    for uid, task in state.tasks.items():
+    for task in state.tasks.values():
         if task.used_node == name:
             is_confirmed = task.state in (TaskState.ALLOCATED, TaskState.BOUND) and not task.is_unconfirmed
             task.releases_due += task.is_in_core and is_confirmed  # otherwise when its answer arrives
             task.is_in_core = False
             if task.state is TaskState.ALLOCATED:
                 reset_task(state, task)
-            else:
-                orphans[uid] = None
-    if not orphans:
-        del state.orphans[name]
 
 
 def handle_node_response(state: ShimState, news: rm_messages.NodeResponse) -> None:
@@ -150,9 +144,7 @@ def set_foreign(state: ShimState, pod: Pod) -> None:
     if known is not None and known.allocation.resource_per_alloc == allocation.resource_per_alloc:
         return
     state.foreign[uid] = foreign = ForeignPod(allocation)
-    if not state.has_node(node):
-        state.orphans.setdefault(node, {})[uid] = None
-    elif state.is_started:
+    if state.is_started and state.has_node(node):
         foreign.is_in_core = True
         state.outbox.send_allocation(allocation)
 
@@ -160,9 +152,6 @@ def set_foreign(state: ShimState, pod: Pod) -> None:
 def remove_foreign(state: ShimState, uid: str) -> None:
     """Handle a pod of another scheduler that is gone or has ended."""
     known = state.foreign.pop(uid, None)
-    if known is None:
-        return
-    state.forget_orphan(known.allocation.node_id, uid)
-    if known.is_in_core:
+    if known is not None and known.is_in_core:
         release = AllocationRelease(allocation_key=uid, termination_type=rm_messages.STOPPED_BY_RM)
         state.outbox.send_release(release)

@@ -23,7 +23,6 @@ RETRY_S: Final = 1.0
 def begin_report(state: ShimState, reason: str) -> None:
     """Report everything; messages to the core follow when the report has ended."""
     state.report_due = float("inf")
-    state.orphans.clear()
     nodes = _list_nodes(state)
     applications = _list_applications(state)
     allocations = _list_allocations(state)
@@ -56,12 +55,10 @@ def _list_allocations(state: ShimState) -> list[Allocation]:
     """Return what runs, then the asks, both in order of creation."""
     running: list[Allocation] = []
     asks: list[Allocation] = []
-    for uid, foreign in state.foreign.items():
+    for foreign in state.foreign.values():
         foreign.is_in_core = state.has_node(foreign.allocation.node_id)
         if foreign.is_in_core:
             running.append(foreign.allocation)
-        else:
-            state.orphans.setdefault(foreign.allocation.node_id, {})[uid] = None
     for application in state.applications.values():
         for task in application.tasks.values():
             task.is_in_core, task.is_unconfirmed, task.releases_due = False, False, 0
@@ -79,7 +76,5 @@ def _add_allocations(
             place(state, task, node)
             task.is_unconfirmed = True
             running.append(build_allocation(state, task, node))
-        elif node:
-            state.orphans.setdefault(node, {})[task.uid] = None
-        elif task.state is TaskState.SCHEDULING:
+        elif not node and task.state is TaskState.SCHEDULING:
             asks.append(build_ask(state, task))

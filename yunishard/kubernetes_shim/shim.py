@@ -333,7 +333,7 @@ class Shim:
         most DUMPED_MAX of the applications, of the pods that are not bound, and of the nodes that take no pods.
         """
         state = self._state
-        orphans = [uid for uids in state.orphans.values() for uid in uids]
+        orphans = state.list_orphans()
         unbound = [one for one in state.tasks.values() if one.state is not TaskState.BOUND]
         closed = [name for name, one in state.nodes.items() if not (one.is_in_core and one.is_schedulable)]
         return encode(

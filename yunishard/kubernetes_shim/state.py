@@ -273,8 +273,6 @@ class ShimState:
         self.nodes: Final[dict[str, NodeRecord]] = {}
         self.foreign: Final[dict[str, ForeignPod]] = {}
         """By uid."""
-        self.orphans: Final[dict[str, dict[str, None]]] = {}
-        """Uids of pods whose node the core does not have, by node."""
         self.gated: Final[dict[str, None]] = {}
         """Uids of pods with scheduling gates, which have had their event."""
         self.namespaces: Final[dict[str, Namespace]] = {}
@@ -319,12 +317,11 @@ class ShimState:
         """Whether the core has the node."""
         return name in self.nodes and self.nodes[name].is_in_core
 
-    def forget_orphan(self, node: str, uid: str) -> None:
-        """Note that a pod on a node that the core does not have is gone. Every user can name such nodes."""
-        if uids := self.orphans.get(node):
-            uids.pop(uid, None)
-            if not uids:
-                del self.orphans[node]
+    def list_orphans(self) -> list[str]:
+        """Return the uids of pods on nodes that the core does not have, which are reported when it has them."""
+        placed = {uid: one.allocation.node_id for uid, one in self.foreign.items()}
+        placed |= {uid: one.used_node for uid, one in self.tasks.items() if one.used_node}
+        return [uid for uid, node in placed.items() if not self.has_node(node)]
 
     def release(self, task: Task, termination: int) -> None:
         """Release the ask or allocation of a task, if the core has it."""

@@ -106,7 +106,6 @@ def report_bound(state: ShimState, task: Task, node: str) -> None:
     if not state.has_node(node):
         state.release(task, rm_messages.STOPPED_BY_RM)
         task.node = node
-        state.orphans.setdefault(node, {})[task.uid] = None
     elif state.applications[task.application_id].state in IN_CORE:
         place(state, task, node)
         task.is_unconfirmed = True
@@ -189,7 +188,6 @@ def end_task(state: ShimState, task: Task) -> None:
     _drop_plan(state, task)
     _forget_ask(state, task)
     state.blocked.pop(task.uid, None)
-    state.forget_orphan(task.pod.spec.node_name, task.uid)
     del state.tasks[task.uid]
     state.applications[task.application_id].remove(task)
     state.changed[task.application_id] = None
