@@ -479,7 +479,9 @@ class KubernetesClient:
             raise RuntimeError("this client is not open: use `async with`")
         loop, headers = asyncio.get_running_loop(), {"Content-Type": content_type} if data is not None else {}
         try:
-            await self._wait_for_turn()
+            await self.access.refresh(loop.time())
+            if pause_s := self._rate.reserve(loop.time()):
+                await asyncio.sleep(pause_s)
             if self.access.token:
                 headers["Authorization"] = f"Bearer {self.access.token}"
             begun = loop.time()
@@ -504,12 +506,6 @@ class KubernetesClient:
             response.close()  # the rest of it may never arrive
             raise
         response.release()
-
-    async def _wait_for_turn(self) -> None:
-        now = asyncio.get_running_loop().time()
-        await self.access.refresh(now)
-        if pause_s := self._rate.reserve(now):
-            await asyncio.sleep(pause_s)
 
     async def _check_refused(self, status: int) -> bool:
         """Read the credentials again if they were refused; return whether they were."""

@@ -166,11 +166,6 @@ def is_placeholder(pod: Pod) -> bool:
     return (found or pod.metadata.labels.get("placeholder", "")) in _YES
 
 
-def find_task_group(pod: Pod) -> str:
-    """Return the name of the pod's task group; empty if it has none."""
-    return pod.metadata.annotations.get(TASK_GROUP, "")
-
-
 def find_preemption_policy(pod: Pod, priority_class: PriorityClass | None) -> PreemptionPolicy:
     """Return whether the pod may be a victim, and may have victims."""
     own = pod.metadata.annotations.get(ALLOW_PREEMPTION, "")
@@ -195,7 +190,9 @@ def compute_resources(pod: Pod) -> Resources:
     is_infeasible = status.resize == "Infeasible" or any(
         one.type == "PodResizePending" and one.reason == "Infeasible" for one in status.conditions
     )
-    total = _sum_containers(spec.containers, status.container_statuses, is_infeasible=is_infeasible)
+    total: Resources = {}
+    for one in spec.containers:
+        total = plus(total, _compute_container(one, status.container_statuses, is_infeasible=is_infeasible))
     if spec.init_containers:
         total = _include_init_containers(total, pod, is_infeasible=is_infeasible)
     if spec.resources is not None:
@@ -208,15 +205,6 @@ def compute_resources(pod: Pod) -> Resources:
 
 def _is_for_whole_pod(kind: str) -> bool:
     return kind in (CORES, "memory") or kind.startswith("hugepages-")
-
-
-def _sum_containers(
-    containers: Sequence[Container], statuses: Sequence[ContainerStatus], *, is_infeasible: bool
-) -> Resources:
-    total: Resources = {}
-    for one in containers:
-        total = plus(total, _compute_container(one, statuses, is_infeasible=is_infeasible))
-    return total
 
 
 def _compute_container(container: Container, statuses: Sequence[ContainerStatus], *, is_infeasible: bool) -> Resources:

@@ -26,7 +26,7 @@ from yunishard.kubernetes_shim.actions import (
 )
 from yunishard.kubernetes_shim.asks import build_allocation, build_ask, update_tags, widen_ask
 from yunishard.kubernetes_shim.objects import Pod
-from yunishard.kubernetes_shim.pods import compute_resources, find_task_group, is_placeholder, name_of
+from yunishard.kubernetes_shim.pods import TASK_GROUP, compute_resources, is_placeholder, name_of
 from yunishard.kubernetes_shim.predicates.constraints import list_claims
 from yunishard.kubernetes_shim.predicates.evaluation import refuse
 from yunishard.kubernetes_shim.state import GANG_SCHEDULING, ApplicationState, ShimState, Task, TaskState
@@ -52,7 +52,7 @@ IN_CORE: Final = frozenset(
 
 def make_task(state: ShimState, pod: Pod, application_id: str) -> Task:
     """Return the task of a pod. Raises QuantityError."""
-    group = find_task_group(pod)
+    group = pod.metadata.annotations.get(TASK_GROUP, "")
     is_for_gang = is_placeholder(pod) and bool(group)
     if state.settings.disable_gang_scheduling and not is_for_gang:
         group = ""

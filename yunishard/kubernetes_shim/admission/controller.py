@@ -100,8 +100,6 @@ CORE_S_MAX: Final = 4.0
 STOP_S_MAX: Final = 5.0
 """Seconds for requests in progress at the end."""
 
-_CONFLICTS_MAX: Final = 5
-
 _log = logging.getLogger("admission.controller")
 
 _O = TypeVar("_O", bound=Object)
@@ -257,7 +255,7 @@ class AdmissionController:
     async def _read_secret(self, now: float) -> dict[str, bytes]:
         """Return the secret with valid authorities, after it was renewed if necessary."""
         namespace = self._options.namespace
-        for _ in range(_CONFLICTS_MAX):
+        while True:
             version, data = "", dict[str, bytes]()
             try:
                 found = await self._client.get(SECRETS, namespace, SECRET)
@@ -278,7 +276,6 @@ class AdmissionController:
             except KubernetesError as error:
                 if error.status != 409:  # another controller was first: read what it has written
                     raise
-        raise KubernetesError(409, "Conflict", f"the secret {SECRET} changes all the time")
 
     async def _write(self, wanted: Registration) -> None:
         """Create the object, or replace its content if it differs."""
