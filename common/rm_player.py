@@ -141,7 +141,7 @@ class PlayedTask:
     node_id: str = ""
     started: float | None = None
     is_released: bool = False
-    """Whether it is a placeholder whose release is to be confirmed."""
+    """Whether the core requested its release, which is to be confirmed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -219,6 +219,8 @@ class RmPlayer:
         self._events: list[tuple[float, int, int, Callable[[], None]]] = []
         """A heap by time, order, and number."""
         self._number = 0
+        self._reports = 0
+        """How often everything was sent to a partition without state."""
 
     # Time -------------------------------------------------------------------------------------------------------------
 
@@ -289,6 +291,7 @@ class RmPlayer:
 
     def send_everything(self) -> None:
         """Send all nodes, applications, asks and allocations, and nothing else, to a partition without state."""
+        self._reports += 1
         asks = [
             replace(task.ask, node_id=task.node_id) if task.node_id else task.ask
             for task in self.tasks.values()
@@ -478,13 +481,17 @@ class RmPlayer:
             self._close(application_id)
 
     def _confirm(self, task: PlayedTask, kind: int, again: PlayedTask | None = None) -> None:
-        """Confirm a release after the termination delay, together with the ask that follows it."""
+        """Confirm a release after the termination delay, together with the ask that follows it. A partition that has
+        lost its state since then has nothing to release.
+        """
+        reports = self._reports
 
         def confirm() -> None:
             self._forget(task.ask.allocation_key)
             if again is not None:
                 self._ask(again)
-            self.batch.releases.append(_build_release(task.ask, kind))
+            if reports == self._reports:
+                self.batch.releases.append(_build_release(task.ask, kind))
 
         task.is_released = True
         self.call_at(self.now + self.termination_delay_s, ENDS, confirm)
