@@ -22,9 +22,8 @@ from yunishard.broker.analysis_process import LENGTH_BYTES, MEMORY_MAX, PROCESSO
 from yunishard.common.messages.control_messages import TextRead
 from yunishard.common.messages.kinds import Header
 from yunishard.common.messages.wire import Incoming, Outgoing, encode_body
-from yunishard.common.text_formats import format_count
+from yunishard.common.text_formats import format_bytes, format_count
 from yunishard.common.transport.inbox import ThreadEndpoint
-from yunishard.common.units import format_bytes
 
 ANALYSIS_MAX_S: Final = 30.0
 """Seconds that the analysis of one text may take on a busy machine. Then its process is killed, and the text is

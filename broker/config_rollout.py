@@ -23,7 +23,7 @@ from yunishard.broker.state import BrokerState, ChangeRefused, RolloutOutcome
 from yunishard.common.messages import control_messages
 from yunishard.common.messages.wire import NEVER, Outgoing
 from yunishard.common.names import usual_name
-from yunishard.common.units import format_bytes
+from yunishard.common.text_formats import format_bytes
 
 ROLLOUT_MAX_S: Final = 20.0
 """Timeout for workers to start and vote; then the configuration is refused. It is shorter than the callers' timeouts,

@@ -25,7 +25,7 @@ from yunishard.common.lease_watch import LeaseWatch
 from yunishard.common.messages.control_messages import STORE_SILENCE, LeasePolled, PollLease, Refusal, Rival
 from yunishard.common.messages.wire import NEVER, BrokerAddress, Incoming, Machine, Outgoing, decode_body, make_outgoing
 from yunishard.common.names import LEASE, LOCAL_HOST
-from yunishard.common.units import format_time
+from yunishard.common.text_formats import format_time
 
 RENEWALS: Final = 3
 """Polls in the duration of a lease."""

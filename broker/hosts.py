@@ -21,8 +21,7 @@ from msgspec import Struct
 
 from yunishard.common.messages.control_messages import Hello, Refusal
 from yunishard.common.messages.wire import NEVER
-from yunishard.common.text_formats import format_count
-from yunishard.common.units import format_time
+from yunishard.common.text_formats import format_count, format_time
 
 RETURN_MAX_S: Final = 4.0
 """Seconds that a new leader gives a host to find it and send Hello, however long the host has been silent."""

@@ -38,8 +38,7 @@ from yunishard.common.rest.plan import (
     Verdict,
 )
 from yunishard.common.rm_player import task_name
-from yunishard.common.text_formats import format_count
-from yunishard.common.units import format_resources, format_seconds, list_kinds
+from yunishard.common.text_formats import format_count, format_resources, format_seconds, list_kinds
 from yunishard.partition_worker.engine.administration import NotDone
 from yunishard.partition_worker.engine.state import PartitionState
 from yunishard.partition_worker.planning import (

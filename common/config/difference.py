@@ -18,8 +18,7 @@ from yunishard.common.config import model
 from yunishard.common.config.model import LimitConfig, PartitionConfig, QueueConfig, parse_delay
 from yunishard.common.names import ROOT
 from yunishard.common.resources import QuantityError, parse_quantity
-from yunishard.common.text_formats import format_count
-from yunishard.common.units import format_amount, format_seconds
+from yunishard.common.text_formats import format_amount, format_count, format_seconds
 
 _Settings = Mapping[str, str]
 """Name of a setting to its text, which is empty or absent if it is not set."""

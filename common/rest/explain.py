@@ -2,7 +2,7 @@
 and where a submission would be placed.
 
 Codes are those of `common/messages/reasons.py`. Amounts are base units, times Unix nanoseconds. Texts are for users, in
-the units of `common/units.py`. A key that is left out has its default here.
+the units of `common/text_formats.py`. A key that is left out has its default here.
 
 Not here: making explanations (`partition_worker/engine/explain/`, `engine/placement_explanation.py`), hiding what a
 viewer may not see (`partition_worker/explanations.py`, `placement_views.py`).

@@ -4,11 +4,11 @@ import doctest
 
 import pytest
 
-from yunishard.common import units
+from yunishard.common import text_formats
 
 
 def test_the_examples_are_right() -> None:
-    assert doctest.testmod(units).failed == 0
+    assert doctest.testmod(text_formats).failed == 0
 
 
 @pytest.mark.parametrize(
@@ -25,18 +25,23 @@ def test_the_examples_are_right() -> None:
     ],
 )
 def test_an_amount_has_the_unit_of_its_type(kind: str, value: int, text: str) -> None:
-    assert units.format_amount(kind, value) == text
+    assert text_formats.format_amount(kind, value) == text
 
 
 def test_cores_and_memory_come_first() -> None:
-    assert units.list_kinds({"gpu": 1, "memory": 1}, None, {"vcore": 1, "a": 1}) == ["vcore", "memory", "a", "gpu"]
+    assert text_formats.list_kinds({"gpu": 1, "memory": 1}, None, {"vcore": 1, "a": 1}) == [
+        "vcore",
+        "memory",
+        "a",
+        "gpu",
+    ]
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0, "0 s"), (60, "1 min"), (3600, "1 h"), (3601, "1 h"), (86399, "23 h 59 min")]
 )
 def test_a_duration_has_at_most_two_units(seconds: int, text: str) -> None:
-    assert units.format_seconds(seconds) == text
+    assert text_formats.format_seconds(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -44,9 +49,9 @@ def test_a_duration_has_at_most_two_units(seconds: int, text: str) -> None:
 )
 def test_an_age_has_one_unit(seconds: int, text: str) -> None:
     now_ns = 1_700_000_000 * 10**9
-    assert units.format_ago(now_ns - seconds * 10**9, now_ns) == text
+    assert text_formats.format_ago(now_ns - seconds * 10**9, now_ns) == text
 
 
 def test_a_time_is_in_utc() -> None:
-    assert units.format_time(1_700_000_000 * 10**9) == "2023-11-14T22:13:20Z"
-    assert units.format_time(None) == "-"
+    assert text_formats.format_time(1_700_000_000 * 10**9) == "2023-11-14T22:13:20Z"
+    assert text_formats.format_time(None) == "-"

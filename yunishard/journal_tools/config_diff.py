@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from yunishard.common.process.terminal import clean, print_table, write
-from yunishard.common.text_formats import format_count
-from yunishard.common.units import format_seconds
+from yunishard.common.text_formats import format_count, format_seconds
 from yunishard.journal_tools.inspection import print_json, print_rows, print_state
 from yunishard.journal_tools.other_config import (
     Difference,

@@ -17,8 +17,7 @@ from yunishard.common.config.problems import ConfigError
 from yunishard.common.config.validation import load
 from yunishard.common.names import external_name
 from yunishard.common.rm_player import Eviction, Observer, Submission, Task
-from yunishard.common.text_formats import format_count
-from yunishard.common.units import format_seconds
+from yunishard.common.text_formats import format_count, format_seconds
 from yunishard.journal_tools.recorded_inputs import RecordedAsk, RecordedInputs
 from yunishard.partition_worker.engine.partition import Partition
 from yunishard.partition_worker.virtual_time import VirtualTime

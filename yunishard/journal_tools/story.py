@@ -19,8 +19,7 @@ from yunishard.common.messages.rm_messages import AllocationResponse
 from yunishard.common.messages.wire import WireError, decode_body
 from yunishard.common.process.terminal import clean, write
 from yunishard.common.rest.explain import ExplanationView
-from yunishard.common.text_formats import format_count
-from yunishard.common.units import format_resources, format_seconds
+from yunishard.common.text_formats import format_count, format_resources, format_seconds
 from yunishard.journal_tools.inspection import describe_extent, print_json
 from yunishard.journal_tools.replay import restore
 from yunishard.journal_tools.views import SNAPSHOT, Change, Replay, Source, format_time

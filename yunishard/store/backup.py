@@ -32,9 +32,8 @@ from yunishard.cli.main import CommandFailed, CommandUnusable
 from yunishard.common.process.folders import lock_folder, remove_any, sync_path
 from yunishard.common.settings import DIR, FILE, SETTINGS, Settings, SettingsError, read_settings
 from yunishard.common.sqlite_file import LOCK_MAX_S, find_log
-from yunishard.common.text_formats import describe_file_error, format_count
+from yunishard.common.text_formats import describe_file_error, format_bytes, format_count
 from yunishard.common.transport.curve_keys import ALLOWED
-from yunishard.common.units import format_bytes
 from yunishard.deploy.settings import resolve_settings
 from yunishard.partition_worker.journal.database import Meta, read_meta
 from yunishard.partition_worker.journal.files import SUFFIX, Files

@@ -5,8 +5,7 @@ from typing import Final
 
 from yunishard.common.messages.reasons import MEANINGS, Reason
 from yunishard.common.rest.explain import CheckView
-from yunishard.common.text_formats import format_count
-from yunishard.common.units import format_amount, format_resources
+from yunishard.common.text_formats import format_amount, format_count, format_resources
 from yunishard.partition_worker.engine.allocation import AskGroup
 from yunishard.partition_worker.engine.attempt_log import WaitCause
 

@@ -17,8 +17,7 @@ from yunishard.common.messages.kinds import Resources
 from yunishard.common.messages.reasons import MEANINGS, Reason
 from yunishard.common.resources import NOTHING
 from yunishard.common.rest.explain import CheckView
-from yunishard.common.text_formats import format_count
-from yunishard.common.units import format_seconds
+from yunishard.common.text_formats import format_count, format_seconds
 from yunishard.partition_worker.engine.allocation import AskGroup, AskShape, Standing
 from yunishard.partition_worker.engine.amounts import Amounts
 from yunishard.partition_worker.engine.application import Application, AppState

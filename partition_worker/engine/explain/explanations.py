@@ -18,8 +18,7 @@ from typing import Final
 from yunishard.common.messages.reasons import MEANINGS, Reason
 from yunishard.common.resources import NOTHING, fits
 from yunishard.common.rest.explain import AheadView, CheckView, ExplanationView, RemedyView
-from yunishard.common.text_formats import format_count
-from yunishard.common.units import format_amount, format_resources, format_seconds, list_kinds
+from yunishard.common.text_formats import format_amount, format_count, format_resources, format_seconds, list_kinds
 from yunishard.partition_worker.engine.allocation import Allocation, AskGroup, Standing
 from yunishard.partition_worker.engine.application import ENDED, Application
 from yunishard.partition_worker.engine.attempt_log import QUEUES_FULL, WaitCause

@@ -15,8 +15,7 @@ from typing import Final
 
 from yunishard.common.messages.reasons import Reason
 from yunishard.common.rest.explain import CheckView, NearMissView, ReservationView
-from yunishard.common.text_formats import format_count
-from yunishard.common.units import format_amount, format_seconds
+from yunishard.common.text_formats import format_amount, format_count, format_seconds
 from yunishard.partition_worker.engine.allocation import Allocation, AskShape
 from yunishard.partition_worker.engine.application import Application
 from yunishard.partition_worker.engine.attempt_log import WAITING, WaitCause

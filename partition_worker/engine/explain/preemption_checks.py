@@ -13,8 +13,7 @@ from yunishard.common.messages.kinds import Resources
 from yunishard.common.messages.reasons import Reason
 from yunishard.common.resources import drop_zeros
 from yunishard.common.rest.explain import CheckView
-from yunishard.common.text_formats import format_count
-from yunishard.common.units import format_resources, format_seconds
+from yunishard.common.text_formats import format_count, format_resources, format_seconds
 from yunishard.partition_worker.engine.allocation import Allocation, AskGroup
 from yunishard.partition_worker.engine.application import Application
 from yunishard.partition_worker.engine.preemption import victim_choice

@@ -27,8 +27,7 @@ from yunishard.common.messages.reasons import Reason, Remedy
 from yunishard.common.names import NODE_PARTITION
 from yunishard.common.resources import fits, minus, total_of
 from yunishard.common.rest.explain import ChangeView, CheckView, RemedyView
-from yunishard.common.text_formats import format_count
-from yunishard.common.units import format_resources, format_seconds
+from yunishard.common.text_formats import format_count, format_resources, format_seconds
 from yunishard.partition_worker.engine.allocation import Allocation, AskGroup
 from yunishard.partition_worker.engine.application import ACTIVE, Application, AppState
 from yunishard.partition_worker.engine.attempt_log import LIMITS_FULL

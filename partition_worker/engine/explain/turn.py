@@ -12,8 +12,7 @@ from typing import Final, TypeVar
 from yunishard.common.messages.reasons import MEANINGS, Reason
 from yunishard.common.resources import is_zero
 from yunishard.common.rest.explain import AheadView, CheckView
-from yunishard.common.text_formats import format_count
-from yunishard.common.units import format_resources
+from yunishard.common.text_formats import format_count, format_resources
 from yunishard.partition_worker.engine.allocation import AskGroup, Standing
 from yunishard.partition_worker.engine.application import Application
 from yunishard.partition_worker.engine.explain.checks import find_reason

@@ -44,7 +44,7 @@ from yunishard.cli.main import PROGRAM, CommandFailed
 from yunishard.common.process.terminal import clean
 from yunishard.common.rest.catalogue import TABLES
 from yunishard.common.rest.columns import View
-from yunishard.common.units import UNKNOWN, format_ago, format_resources, format_seconds, format_time
+from yunishard.common.text_formats import UNKNOWN, format_ago, format_resources, format_seconds, format_time
 
 ALLOCATIONS_SHOWN: Final = 20
 """Allocations that `app show` lists; `--all` shows all."""

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from yunishard.cli.main import CommandFailed, CommandUnusable, HelpFormatter
 from yunishard.common.process.terminal import write_text
-from yunishard.common.text_formats import describe_file_error
-from yunishard.common.units import format_bytes
+from yunishard.common.text_formats import describe_file_error, format_bytes
 
 if TYPE_CHECKING:
     from yunishard.common.config.problems import Problem

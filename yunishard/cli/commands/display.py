@@ -4,7 +4,7 @@ A table is drawn here rather than with rich, which needs 80 ms to start and seco
 and cut cells appear only on a terminal; otherwise the columns are plain, for `cut` and `grep`. Values that clients
 chose cannot contain control characters of the terminal.
 
-Not here: the options of lists and repeated output (`listing.py`), the formats of values (`common/units.py`).
+Not here: the options of lists and repeated output (`listing.py`), the formats of values (`common/text_formats.py`).
 """
 
 import os
@@ -15,7 +15,7 @@ from itertools import repeat
 from typing import Final, NamedTuple
 
 from yunishard.common.process.terminal import clean
-from yunishard.common.units import UNKNOWN, format_figure, list_kinds
+from yunishard.common.text_formats import UNKNOWN, format_figure, list_kinds
 
 GOOD: Final = "32"
 BAD: Final = "31"

@@ -40,8 +40,7 @@ from yunishard.cli.commands.rest import RequestFailed, Rest, add_rest
 from yunishard.cli.main import CommandFailed, CommandUnusable, parse_whole
 from yunishard.common.rest.event_texts import TYPES, EventFilter, describe_event, name_type
 from yunishard.common.rest.records import BatchView, EventResourceView, EventView
-from yunishard.common.text_formats import parse_duration
-from yunishard.common.units import UNKNOWN, format_resources, list_kinds
+from yunishard.common.text_formats import UNKNOWN, format_resources, list_kinds, parse_duration
 
 LIMIT_DEFAULT: Final = 100
 """Events of a list without `--limit`."""

@@ -18,7 +18,7 @@ from yunishard.cli.commands.display import BAD, GOOD, QUIET, STRONG, WARNING, Sc
 from yunishard.common.messages.reasons import MEANINGS, Reason
 from yunishard.common.process.terminal import clean
 from yunishard.common.rest.explain import CheckView, ExplanationView, RemedyView
-from yunishard.common.units import format_amount, format_seconds
+from yunishard.common.text_formats import format_amount, format_seconds
 
 REMEDIES_OF_ASK: Final = 2
 """Remedies shown for each of several asks; the explanation of the ask has all."""

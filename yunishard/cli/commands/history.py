@@ -36,7 +36,7 @@ from yunishard.cli.main import CommandFailed
 from yunishard.common.process.terminal import write
 from yunishard.common.rest.records import PastAllocationView, PastApplicationView, PastPageView, PastQueueView
 from yunishard.common.rest.views import ApplicationView
-from yunishard.common.units import UNKNOWN, format_figure, format_resources, format_seconds, list_kinds
+from yunishard.common.text_formats import UNKNOWN, format_figure, format_resources, format_seconds, list_kinds
 
 SINCE_DEFAULT: Final = "24h"
 LIMIT_DEFAULT: Final = 100

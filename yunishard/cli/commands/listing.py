@@ -34,7 +34,15 @@ from yunishard.cli.commands.display import (
 )
 from yunishard.cli.main import PROGRAM, CommandFailed, CommandUnusable, parse_whole, suggest
 from yunishard.common.process.terminal import clean, clean_output, write_control, write_text
-from yunishard.common.units import NONE, UNKNOWN, format_ago, format_bytes, format_resources, format_time, list_kinds
+from yunishard.common.text_formats import (
+    NONE,
+    UNKNOWN,
+    format_ago,
+    format_bytes,
+    format_resources,
+    format_time,
+    list_kinds,
+)
 
 Row = dict[str, object]
 """A row by the names of its columns."""

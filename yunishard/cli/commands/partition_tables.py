@@ -49,7 +49,7 @@ from yunishard.common.process.terminal import write
 from yunishard.common.rest import columns
 from yunishard.common.rest.catalogue import ROWS_MAX, TABLES, TableName
 from yunishard.common.rest.columns import Bars, Kind, View
-from yunishard.common.units import UNKNOWN, format_figure, format_time, list_kinds
+from yunishard.common.text_formats import UNKNOWN, format_figure, format_time, list_kinds
 
 NAMES_MAX: Final = 2000
 """Names that are compared with a misspelt one; of more, only the first ones are."""

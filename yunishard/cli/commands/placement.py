@@ -10,7 +10,7 @@ from yunishard.cli.commands.explanation import draw_mark, wrap
 from yunishard.common.process.terminal import clean
 from yunishard.common.rest.explain import PlacementExplanationView, PlacementLimitView, PlacementRuleView, RuleOutcome
 from yunishard.common.rest.views import FilterView
-from yunishard.common.units import format_resources
+from yunishard.common.text_formats import format_resources
 
 _OUTCOMES: Final[dict[RuleOutcome, tuple[str, str]]] = {
     "placed": ("DECIDES", GOOD),

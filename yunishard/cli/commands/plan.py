@@ -38,8 +38,7 @@ from yunishard.common.rest.plan import (
     PlanRequestView,
     PlanView,
 )
-from yunishard.common.text_formats import describe_file_error, parse_duration
-from yunishard.common.units import format_bytes
+from yunishard.common.text_formats import describe_file_error, format_bytes, parse_duration
 
 DOES_NOT_RUN: Final = 3
 """Exit status of `submit` if not all tasks of the job start within the horizon."""

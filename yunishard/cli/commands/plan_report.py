@@ -20,8 +20,7 @@ from yunishard.cli.commands.display import (
 )
 from yunishard.cli.commands.explanation import draw_explanation, wrap
 from yunishard.common.rest.plan import PlannedApplicationView, PlannedJobView, PlanView
-from yunishard.common.text_formats import format_count
-from yunishard.common.units import UNKNOWN, format_figure, format_percent, format_seconds
+from yunishard.common.text_formats import UNKNOWN, format_count, format_figure, format_percent, format_seconds
 
 ROWS_SHOWN: Final = 15
 """Rows of each table without `--all`."""

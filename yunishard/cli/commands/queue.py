@@ -36,7 +36,7 @@ from yunishard.cli.commands.partition_tables import (
 )
 from yunishard.cli.commands.rest import Rest, add_rest
 from yunishard.common.rest.catalogue import TABLES
-from yunishard.common.units import format_ago
+from yunishard.common.text_formats import format_ago
 
 APPLICATIONS_SHOWN: Final = 10
 """Applications that `queue show` lists, those with the most pending first."""

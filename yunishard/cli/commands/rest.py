@@ -28,8 +28,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 
 from yunishard.cli.main import CommandFailed, CommandUnusable, suggest
-from yunishard.common.text_formats import describe_file_error
-from yunishard.common.units import format_bytes
+from yunishard.common.text_formats import describe_file_error, format_bytes
 from yunishard.sdk.port_probe import FIRST_BYTES, TLS_ALERT, describe_peer
 
 _T = TypeVar("_T")

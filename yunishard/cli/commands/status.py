@@ -32,11 +32,11 @@ from yunishard.cli.commands.rest import RequestFailed, Rest, add_rest
 from yunishard.cli.commands.rm import ClusterEntry, ResourceManager, read_resource_managers
 from yunishard.cli.main import CommandUnusable
 from yunishard.common.rest.records import HostsView, HostView
-from yunishard.common.text_formats import format_count
-from yunishard.common.units import (
+from yunishard.common.text_formats import (
     UNKNOWN,
     format_ago,
     format_bytes,
+    format_count,
     format_figure,
     format_percent,
     format_seconds,

@@ -41,7 +41,7 @@ from yunishard.cli.top.polling import PERIOD_S, Poll
 from yunishard.cli.top.views import NARROW, TABLES, Listing, Path, TableSpec, decode_events, decode_table
 from yunishard.common.process.terminal import clean
 from yunishard.common.rest.explain import ExplanationView
-from yunishard.common.units import format_figure, format_percent, list_kinds
+from yunishard.common.text_formats import format_figure, format_percent, list_kinds
 
 SUMMARY_PERIOD_S: Final = 5.0
 """Seconds between two requests of the totals and of the health check."""

@@ -21,7 +21,7 @@ from yunishard.common.rest.catalogue import TableName
 from yunishard.common.rest.columns import View
 from yunishard.common.rest.event_texts import EventFilter, describe_event, name_type
 from yunishard.common.rest.records import BatchView
-from yunishard.common.units import format_resources, list_kinds
+from yunishard.common.text_formats import format_resources, list_kinds
 
 ROWS_MAX: Final = 300
 """Rows of a table, the first ones in its order; a line below states how many there are. More make a terminal slow."""

@@ -18,7 +18,7 @@ from typing import Final, Literal
 
 from yunishard.cli.main import CommandUnusable, parse_whole
 from yunishard.common.process.terminal import print_table, write
-from yunishard.common.units import format_seconds
+from yunishard.common.text_formats import format_seconds
 from yunishard.workloads.simulator.run_folder import Run, load_runs
 from yunishard.workloads.simulator.summary import (
     ABSENT,

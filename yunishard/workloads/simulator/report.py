@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from yunishard.common.process.terminal import write
-from yunishard.common.units import format_amount, format_resources, format_seconds
+from yunishard.common.text_formats import format_amount, format_resources, format_seconds
 from yunishard.workloads.simulator.compare import Comparison, compare_summaries, format_change
 from yunishard.workloads.simulator.report_data import ReportData, build_data
 from yunishard.workloads.simulator.run_folder import Run, load_runs

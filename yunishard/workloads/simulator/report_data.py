@@ -14,7 +14,7 @@ from math import log10
 from statistics import fmean
 from typing import Final, TypedDict
 
-from yunishard.common.units import list_kinds
+from yunishard.common.text_formats import list_kinds
 from yunishard.workloads.replay.usage import ROOT
 from yunishard.workloads.simulator.run_folder import Run, SimulatedJob, UsageSeries
 

@@ -23,7 +23,7 @@ from statistics import fmean, median
 from typing import Final, Literal
 
 from yunishard.common.process.terminal import print_table
-from yunishard.common.units import format_decimal, format_seconds, list_kinds
+from yunishard.common.text_formats import format_decimal, format_seconds, list_kinds
 from yunishard.workloads.replay.usage import ROOT
 from yunishard.workloads.simulator.run_folder import Run, SimulatedJob, UsageSeries
 
