@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
 
+from yunishard.common.resources import CORES
+
 UINT_MAX: Final = 2**64 - 1
 
 _UNIT_S: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -89,10 +91,9 @@ def describe_file_error(error: OSError | UnicodeDecodeError) -> str:
 # The dashboard has the same formats in `yunishard/webservice/ui/units.js`. The time of now is an argument, because the
 # engine's explanations use these formats, too. Quantities of configurations and the SDK are in `common/resources.py`.
 
-VCORE: Final = "vcore"
 MEMORY: Final = "memory"
 
-FIRST: Final = (VCORE, MEMORY)
+FIRST: Final = (CORES, MEMORY)
 """Resource types that come before all others."""
 
 NONE: Final = "none"
@@ -158,7 +159,7 @@ def format_figure(kind: str, value: int) -> str:
     """
     if is_bytes(kind):
         return format_bytes(value)
-    return format_decimal(value / _MILLI) if kind == VCORE else f"{value:,}"
+    return format_decimal(value / _MILLI) if kind == CORES else f"{value:,}"
 
 
 def format_amount(kind: str, value: int) -> str:

@@ -167,9 +167,6 @@ def _count(queue: model.QueueConfig) -> int:
 # the change itself brings about is listed: a queue that exceeds its maximum already, and keeps it, is not. The usage
 # comes from the tables of a partition (`common/rest/catalogue.py`).
 
-ANYONE: Final = "*"
-"""In a limit: each user without a limit of its own, or all groups without one together."""
-
 Principal = Literal["user", "group"]
 
 
@@ -330,7 +327,7 @@ def _bounds_of_principal(queue: QueueConfig, kind: Principal, name: str) -> _Bou
     def names(entry: LimitConfig) -> tuple[str, ...]:
         return entry.users if kind == "user" else entry.groups
 
-    for wanted in (name, ANYONE):
+    for wanted in (name, model.ANYONE):
         for entry in queue.limits:
             if wanted in names(entry):
                 # a limit of nothing but zeros limits no resource, as in the engine

@@ -54,6 +54,10 @@ class ChildTemplateConfig(_Part, frozen=True, kw_only=True, gc=False):
         return self.max_applications == 0 and not any(key and value for one in maps for key, value in one.items())
 
 
+ANYONE: Final = "*"
+"""In a limit: each user without a limit of its own, or all groups without one together."""
+
+
 class LimitConfig(_Part, frozen=True, kw_only=True, gc=False):
     """The maximum that each listed user and each listed group may use at a queue and below it."""
 

@@ -244,8 +244,6 @@ def _read_amounts(texts: Mapping[str, str] | None, path: str, report: Report, *,
 
 # Limits of users and groups -------------------------------------------------------------------------------------------
 
-ANYONE: Final = "*"
-
 
 def _check_limits(place: model.QueuePlace, report: Report) -> None:
     """The limits of one queue, entry by entry. A user or group occurs in one entry only."""
@@ -261,7 +259,7 @@ def _check_limits(place: model.QueuePlace, report: Report) -> None:
             report.add("limit-entry", path, f"the limit {name}names neither users nor groups")
         _check_names("user", entry.users, users, f"{path}.users", report)
         _check_names("group", entry.groups, groups, f"{path}.groups", report)
-        if groups == {ANYONE}:
+        if groups == {model.ANYONE}:
             message = (
                 "should not specify only one group limit that is using the wildcard. "
                 "There must be at least one limit with a group name defined "
@@ -274,13 +272,13 @@ def _check_names(noun: str, names: Iterable[str], seen: set[str], path: str, rep
     """The users or groups of an entry are new at this queue, and none follows `*`. Adds them to the `seen` ones."""
     for index, name in enumerate(names):
         place = f"{path}[{index}]"
-        if name != ANYONE and not (USER if noun == "user" else GROUP).fullmatch(name):
+        if name != model.ANYONE and not (USER if noun == "user" else GROUP).fullmatch(name):
             report.add("limit-entry", place, f"invalid limit {noun} name '{name}' in limit definition")
             continue
         if name in seen:
             end = ", already exists" if noun == "user" else ""
             report.add("limit-entry", place, f"duplicated {noun} name '{name}'{end}")
-        elif ANYONE in seen:
+        elif model.ANYONE in seen:
             message = f"should not set no wildcard {noun} {name} after wildcard {noun} limit"
             report.add("limit-entry", place, message)
         seen.add(name)
@@ -366,7 +364,7 @@ def _pair_limits(place: model.QueuePlace, inherited: dict[str, _Maximum], report
             for holder in (f"{noun} {name}" for name in names):
                 same = inherited.get(holder)
                 here[holder] = own._replace(amounts=resources.tighten(same.amounts, own.amounts) or {}) if same else own
-                if above := same or inherited.get(f"{noun} {ANYONE}"):
+                if above := same or inherited.get(f"{noun} {model.ANYONE}"):
                     yield _Pair(holder, place.queue.name, path, same is None, own, above)
     above_here = {holder: inherited.get(holder) for holder in here}
     inherited.update(here)  # a copy for each queue would cost queues times users

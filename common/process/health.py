@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from yunishard.common.process.limits import CGROUP, resident_bytes
+from yunishard.common.text_formats import format_time
 
 # Writes ---------------------------------------------------------------------------------------------------------------
 
@@ -127,10 +127,9 @@ class ClockWatch:
         jump_s = self._offset_s - before_s
         if abs(jump_s) < CLOCK_JUMP_S:
             return
-        at = datetime.fromtimestamp(wall, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         how = "forward, or the machine was suspended" if jump_s > 0 else "back"
         self.jumps, self._jumped_at = self.jumps + 1, monotonic
-        self._description = f"at {at} the clock was set {abs(jump_s):.1f} s {how}"
+        self._description = f"at {format_time(int(wall * 1e9))} the clock was set {abs(jump_s):.1f} s {how}"
 
     def describe_problem(self) -> str:
         """The latest jump within CLOCK_REPORTED_S; empty if there was none."""
