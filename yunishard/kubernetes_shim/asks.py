@@ -29,7 +29,7 @@ from yunishard.kubernetes_shim.objects import (
 from yunishard.kubernetes_shim.pods import build_tags, find_preemption_policy
 from yunishard.kubernetes_shim.predicates.records import PodRecord
 from yunishard.kubernetes_shim.predicates.volume_objects import name_class
-from yunishard.kubernetes_shim.state import ShimState, Task, TaskState, UnseenChanges
+from yunishard.kubernetes_shim.state import ShimState, Task, TaskState, Unseen
 from yunishard.kubernetes_shim.tags import SCOPE_TAG, Scope, describe_in_tags, find_scope_of_keys
 
 REPEAT_S: Final = 0.2
@@ -115,55 +115,54 @@ def note_object(state: ShimState, obj: Object, *, is_gone: bool) -> None:
     changes = state.unseen
     match obj:
         case PersistentVolumeClaim():
-            changes.claims.add((obj.metadata.namespace, obj.metadata.name))
+            changes.add((obj.metadata.namespace, obj.metadata.name))
         case PersistentVolume():
             reference = obj.spec.claim_ref
             if reference is not None:
-                changes.claims.add((reference.namespace, reference.name))
+                changes.add((reference.namespace, reference.name))
             elif not is_gone:
-                changes.classes.add(name_class(obj.metadata, obj.spec.storage_class_name))
+                changes.add(("", name_class(obj.metadata, obj.spec.storage_class_name)))
         case StorageClass():
-            changes.classes.add(obj.metadata.name)
+            changes.add(("", obj.metadata.name))
         case CsiStorageCapacity():
-            changes.classes.add(obj.storage_class_name)
+            changes.add(("", obj.storage_class_name))
         case CsiNode() | CsiDriver():
-            changes.has_drivers = True
+            changes.add("drivers")
         case VolumeAttachment():
-            changes.has_drivers |= is_gone
-        case _:
-            changes.has_pods |= state.cluster.has_changed_unseen
+            if is_gone:
+                changes.add("drivers")
+        case _ if state.cluster.has_changed_unseen:
+            changes.add("pods")
             state.cluster.has_changed_unseen = False
+        case _:
+            pass
     if not state.refused:
-        state.unseen = UnseenChanges()
+        changes.clear()
     elif changes and state.repeat_due == float("inf"):
         state.repeat_due = state.now + max(REPEAT_S, REPEAT_S_PER_ASK * len(state.refused))
 
 
 def repeat(state: ShimState) -> None:
     """Send the refused asks again that the changes may help."""
-    changes, state.unseen, state.repeat_due = state.unseen, UnseenChanges(), float("inf")
+    changes, state.unseen, state.repeat_due = state.unseen, set(), float("inf")
     for task in list(state.refused.values()):
         pod = state.cluster.pods.get(task.uid)
-        if pod is not None and _helps(state, changes, pod):
+        if pod is not None and not changes.isdisjoint(_list_reasons(state, pod)):
             _send_again(state, task)
 
 
-def _helps(state: ShimState, changes: UnseenChanges, pod: PodRecord) -> bool:
-    """Whether changes may be a reason that a pod is no longer refused."""
-    constraints = pod.shape.constraints
-    if changes.has_pods and (
-        constraints.affinity or constraints.anti_affinity or constraints.spread or pod.shape.labels.anti_affinities
-    ):
-        return True
-    if pod.claims and changes.has_drivers:
-        return True
+def _list_reasons(state: ShimState, pod: PodRecord) -> list[Unseen]:
+    """Return the parts of the cluster that may be a reason that a pod was refused."""
+    constraints, found = pod.shape.constraints, list[Unseen]()
+    if constraints.affinity or constraints.anti_affinity or constraints.spread or pod.shape.labels.anti_affinities:
+        found.append("pods")
+    if pod.claims:
+        found.append("drivers")
     for key in pod.claim_keys:
-        claim = state.cluster.volumes.claims.get(key)
-        if key in changes.claims:
-            return True
-        if claim is not None and name_class(claim.metadata, claim.spec.storage_class_name) in changes.classes:
-            return True
-    return False
+        found.append(key)
+        if claim := state.cluster.volumes.claims.get(key):
+            found.append(("", name_class(claim.metadata, claim.spec.storage_class_name)))
+    return found
 
 
 def _send_again(state: ShimState, task: Task) -> None:

@@ -239,21 +239,10 @@ class ForeignPod:
     is_in_core: bool = False
 
 
-@dataclass(slots=True)
-class UnseenChanges:
-    """Objects that changed, and that the core does not see."""
-
-    has_pods: bool = False
-    """Whether pods or namespaces have other labels."""
-    has_drivers: bool = False
-    """Whether a driver of volumes changed, its limit on a node, or what is attached."""
-    claims: set[ClaimKey] = field(default_factory=set)
-    """Claims that changed, or whose volume did."""
-    classes: set[str] = field(default_factory=set)
-    """Storage classes that changed, or that have another free volume or other capacity."""
-
-    def __bool__(self) -> bool:
-        return self.has_pods or self.has_drivers or bool(self.claims or self.classes)
+Unseen = ClaimKey | Literal["pods", "drivers"]
+"""A part of the cluster that the core does not see: a claim with its volume; a storage class, in the empty namespace,
+with its free volumes and capacity; the labels of pods and namespaces; the drivers of volumes, limits and attachments.
+"""
 
 
 class ShimState:
@@ -285,7 +274,7 @@ class ShimState:
         """Tasks whose asks wait in the core, by uid."""
         self.refused: Final[dict[str, Task]] = {}
         """Those of them that a predicate has refused since they were sent."""
-        self.unseen = UnseenChanges()
+        self.unseen: set[Unseen] = set()
         """Changes since they were refused."""
         self.repeat_due = float("inf")
         """When refused asks are sent again."""
