@@ -84,26 +84,18 @@ class _Context(msgspec.Struct):
     namespace: str = ""
 
 
-class _NamedCluster(msgspec.Struct):
+class _Entry(msgspec.Struct):
     name: str
-    cluster: _Cluster
-
-
-class _NamedUser(msgspec.Struct):
-    name: str
-    user: _User
-
-
-class _NamedContext(msgspec.Struct):
-    name: str
-    context: _Context
+    cluster: _Cluster = msgspec.field(default_factory=_Cluster)
+    user: _User = msgspec.field(default_factory=_User)
+    context: _Context = msgspec.field(default_factory=_Context)
 
 
 class _File(msgspec.Struct, rename={"current_context": "current-context"}):
     current_context: str = ""
-    clusters: list[_NamedCluster] | None = None
-    users: list[_NamedUser] | None = None
-    contexts: list[_NamedContext] | None = None
+    clusters: list[_Entry] | None = None
+    users: list[_Entry] | None = None
+    contexts: list[_Entry] | None = None
 
 
 class _ExecStatus(msgspec.Struct, rename="camel"):

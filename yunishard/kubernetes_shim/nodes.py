@@ -4,7 +4,7 @@ A node joins drained, then everything that runs on it is reported, then it takes
 what is in use. A node that is cordoned or not ready stays drained. That costs no predicate, and a drained node still
 takes the pods of DaemonSets, which require it.
 
-Not here: which pods may run where (`predicates`), the full report at the start (`reporting.py`).
+Not here: which pods may run where (`predicates`), the full report (`shim.py`).
 """
 
 from typing import Final

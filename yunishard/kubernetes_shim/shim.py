@@ -25,6 +25,7 @@ from typing import Final, TypeVar
 from msgspec.json import encode
 
 from yunishard.common.messages import event_codes, rm_messages
+from yunishard.common.messages.rm_messages import AddApplicationRequest, Allocation, NodeInfo
 from yunishard.common.names import normalise_partition_name
 from yunishard.common.resources import QuantityError
 from yunishard.kubernetes_shim import applications, asks, gangs, nodes, tasks
@@ -53,7 +54,6 @@ from yunishard.kubernetes_shim.objects import (
 )
 from yunishard.kubernetes_shim.pods import is_ours, is_placeholder, name_of
 from yunishard.kubernetes_shim.predicates.evaluation import count_victims, refuse
-from yunishard.kubernetes_shim.reporting import RETRY_S, begin_report
 from yunishard.kubernetes_shim.settings import (
     CONFIG_MAPS_READ,
     Settings,
@@ -62,7 +62,7 @@ from yunishard.kubernetes_shim.settings import (
     read_config_maps,
     read_settings,
 )
-from yunishard.kubernetes_shim.state import Application, ShimState, Task, TaskState
+from yunishard.kubernetes_shim.state import Application, ApplicationState, ShimState, Task, TaskState
 from yunishard.sdk.items import Update
 
 INFORMATIONAL: Final = "Informational"
@@ -74,6 +74,9 @@ _NODE_EVENTS: Final = (
 )
 """The events of the core about nodes that are shown: others are about single allocations."""
 
+
+RETRY_S: Final = 1.0
+"""Seconds after which a report that failed is repeated."""
 
 DUMPED_MAX: Final = 500
 """Objects of a kind in a state dump, of which the core takes 1 MiB; the others are only counted."""
@@ -383,3 +386,69 @@ def _describe_task(task: Task) -> dict[str, object]:
     if task.termination:
         found["termination"] = task.termination
     return found
+
+
+# The full report ------------------------------------------------------------------------------------------------------
+
+
+def begin_report(state: ShimState, reason: str) -> None:
+    """Report everything: at the start, and when a partition lost its state.
+
+    The core allocates nothing until a report is complete, so that it never allocates what running pods use. A report
+    has all nodes, all live applications, all pods that run, and the asks that the core had. Messages to the core follow
+    when it has ended; pods that were not asked for yet follow when their applications have been accepted.
+    """
+    state.report_due = float("inf")
+    listed = _list_nodes(state), _list_applications(state), _list_allocations(state)
+    state.outbox.begin_report(SendReport(reason, *listed))
+
+
+def _list_nodes(state: ShimState) -> list[NodeInfo]:
+    found = []
+    for name, record in state.nodes.items():
+        record.is_in_core = True
+        action = rm_messages.NODE_CREATE if record.is_schedulable else rm_messages.NODE_CREATE_DRAIN
+        found.append(nodes.build_node(name, record, action))
+    return found
+
+
+def _list_applications(state: ShimState) -> list[AddApplicationRequest]:
+    found: list[AddApplicationRequest] = []
+    for application in state.applications.values():
+        if application.state is ApplicationState.NEW and application.tasks:
+            application.enter(ApplicationState.SUBMITTED)
+        if application.state in tasks.IN_CORE:
+            found.append(applications.build_request(application))
+        elif application.state is ApplicationState.FAILING:  # a core without it reports no end
+            application.enter(ApplicationState.FAILED)
+            state.changed[application.application_id] = None
+    return found
+
+
+def _list_allocations(state: ShimState) -> list[Allocation]:
+    """Return what runs, then the asks, both in order of creation."""
+    running: list[Allocation] = []
+    waiting: list[Allocation] = []
+    for foreign in state.foreign.values():
+        foreign.is_in_core = state.has_node(foreign.allocation.node_id)
+        if foreign.is_in_core:
+            running.append(foreign.allocation)
+    for application in state.applications.values():
+        for task in application.tasks.values():
+            task.is_in_core, task.is_unconfirmed, task.releases_due = False, False, 0
+        if application.state in tasks.IN_CORE:
+            _add_allocations(state, application, running, waiting)
+    return running + waiting
+
+
+def _add_allocations(
+    state: ShimState, application: Application, running: list[Allocation], waiting: list[Allocation]
+) -> None:
+    for task in sorted(application.tasks.values(), key=lambda one: one.rank):
+        node = task.used_node
+        if node and state.has_node(node):
+            tasks.place(state, task, node)
+            task.is_unconfirmed = True
+            running.append(asks.build_allocation(state, task, node))
+        elif not node and task.state is TaskState.SCHEDULING:
+            waiting.append(asks.build_ask(state, task))
