@@ -78,7 +78,7 @@ def test_queues_are_listed_over_all_partitions(rest: str) -> None:
 
 def test_a_queue_is_shown(rest: str) -> None:
     lines = lines_of(rest, "queue", "show", "root.web")
-    assert "queue       root.web" in lines
+    assert lines[0].split() == ["queue", "root.web"]
     assert "Applications (1)" in lines
     several = run(rest, "queue", "show", "root.batch")
     assert several.stderr.endswith(

@@ -114,7 +114,7 @@ def test_top_shows_queues_applications_and_why_one_waits(rest: str) -> None:
         app = TopApp(lambda: Rest(rest), "default", period_s=0.2)
         async with app.run_test(size=(80, 24)) as pilot:
             top = Top(app, pilot)
-            await top.shows("yunishard top · default", "2 nodes", "  batch ", "100%")
+            await top.shows("yunishard top · default", "2 nodes", "  batch ", "3 / 3")
             await top.press("2")
             await top.shows("app-1")
             await top.press("enter")
