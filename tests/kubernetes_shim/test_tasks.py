@@ -102,6 +102,24 @@ def test_a_pod_that_cannot_be_bound_goes_back_to_the_core() -> None:
     assert world.bound == {"p1": "n1"}
 
 
+def test_the_answer_to_a_report_is_no_new_allocation_of_a_pod_that_has_gone_back_since() -> None:
+    world = waiting_to_bind()
+    world.restart_partition()
+    world.step_from_core()
+    while world.to_core:
+        world.step_to_core()
+    world.step_write(0, "refused")
+    world.step_outcome()
+    task = world.state.tasks["uid-p1"]
+    assert (task.state, task.is_unconfirmed) == (TaskState.SCHEDULING, True)
+    while task.is_unconfirmed:
+        world.step_from_core()
+    assert task.state is TaskState.SCHEDULING
+    world.api.remove_node("n1")
+    world.settle()
+    world.check()
+
+
 def test_a_binding_that_the_api_server_cannot_execute_is_given_up() -> None:
     world = waiting_to_bind()
     world.step_write(0, "unreached")

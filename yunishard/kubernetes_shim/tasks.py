@@ -205,7 +205,7 @@ def handle_new(state: ShimState, new: Allocation) -> None:
             state.send_release(new.application_id, new.allocation_key, rm_messages.STOPPED_BY_RM)
         return
     actual = task.pod.spec.node_name
-    task.is_unconfirmed = False
+    was_unconfirmed, task.is_unconfirmed = task.is_unconfirmed, False
     if not state.has_node(new.node_id):  # it has gone, and with it the core released the allocation
         task.is_in_core = False
         task.releases_due += 1
@@ -214,6 +214,8 @@ def handle_new(state: ShimState, new: Allocation) -> None:
         else:
             reset_task(state, task)
         return
+    if was_unconfirmed and task.state is TaskState.SCHEDULING and not actual:
+        return  # the answer to an allocation that was reported, and has been given back since
     task.is_in_core = True
     if task.state is TaskState.SCHEDULING and not actual:
         task.node = new.node_id
