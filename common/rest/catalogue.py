@@ -304,7 +304,7 @@ NODES: Final = Table(
         Filter("attribute", "Only with this attribute: `NAME=VALUE`.", "Attribute", metavar="NAME=VALUE"),
     ),
     sorts=("node", "-utilization", "-available", "-allocations", "state"),
-    bars=Bars(("used", "foreign"), "capacity"),
+    bars=Bars(("used", "foreign"), "capacity", sort="available"),
     actions=(
         Action(
             "cordon",

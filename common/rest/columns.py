@@ -20,7 +20,7 @@ class Kind(StrEnum):
     NUMBER = "number"
     PERCENT = "percent"
     SHARE = "share"
-    """A percentage of a limit, in a colour where it is nearly used up."""
+    """A percentage of a limit; on a terminal, in a colour where it is nearly used up."""
     TIME = "time"
     """Unix nanoseconds; 0 if it has not happened."""
     FLAG = "flag"
@@ -173,6 +173,8 @@ class Bars(NamedTuple):
     total: str
     guaranteed: str = ""
     pending: str = ""
+    sort: str = "used"
+    """The column that sorts the table by a resource type of a bar."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,11 +202,6 @@ class Table:
     def list_columns(self, view: View) -> tuple[Column, ...]:
         """Return the columns of a view."""
         return tuple(one for one in self.columns if one.views & view)
-
-    @property
-    def states(self) -> tuple[str, ...]:
-        """Values of the filter `state`; empty if the table has no such filter."""
-        return next((one.choices for one in self.filters if one.name == "state"), ())
 
     @property
     def sortable(self) -> tuple[str, ...]:

@@ -98,7 +98,8 @@ def describe_event(event: EventView) -> str:
 
 def describe_words() -> dict[str, object]:
     """Return the words of events as a JSON object, for programs that show events."""
-    return {"types": _TYPE_NAMES, "changes": _ACTIONS, "details": _WHOLE, "parts": _PARTS}
+    types = {**_TYPE_NAMES, codes.APP: "application", codes.USERGROUP: "user or group"}
+    return {"types": types, "changes": _ACTIONS, "details": _WHOLE, "parts": _PARTS}
 
 
 @dataclass(frozen=True, slots=True)

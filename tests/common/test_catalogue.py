@@ -43,6 +43,17 @@ def test_each_action_has_a_message_to_the_worker() -> None:
     assert {(table.noun, one.name) for table in TABLES.values() for one in table.actions} == set(_MESSAGES)
 
 
+@pytest.mark.parametrize("name", TABLES)
+def test_actions_are_offered_in_states_that_the_table_has(name: TableName) -> None:
+    states = next((one.choices for one in TABLES[name].filters if one.name == "state"), ())
+    assert {state for one in TABLES[name].actions for state in one.states} <= set(states)
+
+
+def test_a_queue_can_be_stopped_or_started_in_every_state() -> None:
+    stop, start = TABLES["queues"].actions
+    assert (stop.states, start.states) == (("active", "draining"), ("stopped", "draining"))
+
+
 def test_programs_get_every_column() -> None:
     described = describe_tables()
     for name, table in ALL.items():

@@ -98,6 +98,17 @@ print(json.dumps({{"status": {{"token": calls.read_text(), "expirationTimestamp"
     assert refresh(access, 3600.0 + 3000.0) == "xxx"
 
 
+def test_a_certificate_of_a_plugin_is_used_from_then_on(tmp_path: Path) -> None:
+    certificate, key = (part.decode() for part in make_certificate())
+    status = {"clientCertificateData": certificate, "clientKeyData": key}
+    code = f"import json; print(json.dumps({{'status': {status!r}}}))"
+    access = read_kubeconfig([write(tmp_path, user=plugin(code))])
+    before = access.tls
+    assert refresh(access, 0.0) == ""
+    assert access.tls is not None
+    assert access.tls is not before, "open connections have the former certificate"
+
+
 def test_a_plugin_runs_once_for_requests_that_need_it_together(tmp_path: Path) -> None:
     calls = tmp_path / "calls"
     expired = datetime.now(UTC).isoformat()
@@ -143,7 +154,7 @@ def test_a_plugin_does_not_survive_its_caller(tmp_path: Path) -> None:
     [
         (plugin("import sys; sys.exit('not logged in')"), r"failed \(1\): not logged in"),
         (plugin("print('hello')"), "did not answer with an ExecCredential"),
-        (plugin("""print('{"status": {"clientCertificateData": "x"}}')"""), "did not answer with a token"),
+        (plugin("""print('{"status": {"clientKeyData": "x"}}')"""), "neither a token nor a client certificate"),
         ({"exec": {"command": "/nonexistent/login"}}, "exec plug-in /nonexistent/login cannot be started"),
         ({"tokenFile": "missing"}, "missing: the token cannot be read"),
     ],

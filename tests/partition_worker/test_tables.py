@@ -317,6 +317,19 @@ def test_a_queue_has_the_start_of_its_newest_allocation() -> None:
     assert names(one, "queues", waiting="true") == ["root", "root.p", "root.p.a"]
 
 
+def test_one_object_is_found_by_its_name(trial: Trial) -> None:
+    assert names(trial, "nodes", node="n2") == ["n2"]
+    assert names(trial, "applications", application="app-1") == ["app-1"]
+    assert names(trial, "applications", application="app-4", state="rejected") == ["app-4"]
+    assert names(trial, "applications", application="app-1", state="all") == ["app-1"]
+    assert refusal(trial, "nodes", node="n9") == (404, "Node not found: n9")
+
+
+def test_viewers_do_not_learn_which_hidden_queues_wait(trial: Trial) -> None:
+    assert names(trial, "queues", STRANGER, waiting="true") == []
+    assert names(trial, "queues", ADMINISTRATOR, waiting="true") == ["root.p.a"]
+
+
 # Users and groups -----------------------------------------------------------------------------------------------------
 
 

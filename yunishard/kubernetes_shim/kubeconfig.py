@@ -11,9 +11,10 @@ import asyncio
 import base64
 import os
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -100,6 +101,8 @@ class _File(msgspec.Struct, rename={"current_context": "current-context"}):
 
 class _ExecStatus(msgspec.Struct, rename="camel"):
     token: str = ""
+    client_certificate_data: str = ""
+    client_key_data: str = ""
     expiration_timestamp: str | None = None
 
 
@@ -122,6 +125,8 @@ class Access:
     tls_server_name: str | None = None
     token_path: Path | None = None
     plugin: _Exec | None = None
+    build_tls: Callable[[], ssl.SSLContext] | None = None
+    """Builds the context for a certificate of the plug-in."""
     _read_at: float = float("-inf")
     _refresh_at: float = 0.0
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -147,6 +152,10 @@ class Access:
         elif self.plugin is not None:
             status = await _run_plugin(self.plugin)
             self.token = status.token
+            if status.client_certificate_data and self.build_tls is not None:
+                # Not the present context: its connections stay open with the former certificate.
+                self.tls = self.build_tls()
+                load_pair(self.tls, status.client_certificate_data.encode(), status.client_key_data.encode())
             lifetime_s = _find_lifetime(status)
             self._refresh_at = now + max(lifetime_s - EXPIRES_EARLY_S, lifetime_s / 2, REREAD_S)
         else:
@@ -198,14 +207,16 @@ def read_kubeconfig(paths: list[Path]) -> Access:
     unsupported = {"proxy-url": cluster.proxy_url, "auth-provider": user.auth_provider, "username": user.username}
     if found := next((name for name, value in unsupported.items() if value), ""):
         raise AccessError(f"{where}: {found} is not supported: use a client certificate, a token or exec")
+    build_tls = partial(_build_tls, cluster, user) if cluster.server.startswith("https") else None
     return Access(
         server=cluster.server.rstrip("/"),
         namespace=context.namespace,
         token=user.token,
-        tls=_build_tls(cluster, user) if cluster.server.startswith("https") else None,
+        tls=build_tls() if build_tls is not None else None,
         tls_server_name=cluster.tls_server_name or None,
         token_path=Path(user.token_file) if user.token_file else None,
         plugin=user.exec,
+        build_tls=build_tls,
     )
 
 
@@ -340,8 +351,8 @@ async def _run_plugin(plugin: _Exec) -> _ExecStatus:
         status = msgspec.json.decode(answer, type=_ExecAnswer).status
     except msgspec.DecodeError as error:
         raise AccessError(f"{name} did not answer with an ExecCredential: {error}") from None
-    if not status.token:
-        raise AccessError(f"{name} did not answer with a token: client certificates of plug-ins are not supported")
+    if not (status.token or status.client_certificate_data):
+        raise AccessError(f"{name} answered with neither a token nor a client certificate")
     return status
 
 

@@ -226,7 +226,7 @@ def test_the_partition_that_has_it_is_found(fake: FakeWeb) -> None:
 def test_an_application_that_nobody_has_is_status_1(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
     fake.says("GET clusters", [{"partition": "default"}, {"partition": "gpu"}])
     assert app(fake, "kill", "app-1") == 1
-    assert capsys.readouterr().err.endswith("no partition has an application app-1 (partitions: default, gpu)\n")
+    assert capsys.readouterr().err.endswith("no partition has an active application app-1 (partitions: default, gpu)\n")
 
 
 def test_a_partition_that_is_not_there_is_told_with_those_there_are(

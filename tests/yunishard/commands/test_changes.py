@@ -115,31 +115,35 @@ def test_a_drain_waits_until_only_what_stays_is_left(
     fake: FakeWeb, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drain = "POST partition/default/node/n1/drain"
-    fake.says(drain, {"required": 1, "outcome": "one leaves"})
+    fake.says(drain, {"required": 1, "leaving": 1, "outcome": "one leaves"})
     assert yunishard(fake, "node", "drain", "n1") == 0
 
     def pass_time(_: float) -> None:
         fake.says("GET partition/default/node/n1", {"nodeID": "n1", "allocations": [{}]})
-        fake.says(drain, {"required": 1, "outcome": "one stays"})
 
     monkeypatch.setattr(changes.time, "sleep", pass_time)
     assert yunishard(fake, "node", "drain", "n1", "--wait") == 0
-    assert capsys.readouterr().out.splitlines() == ["one leaves", "1 allocation of n1 left", "one stays"]
+    has_left = "n1 in partition default: everything that had to leave has left"
+    assert capsys.readouterr().out.splitlines() == ["one leaves", "1 allocation of n1 left", has_left]
+    assert fake.asked.count(drain) == 2, "one for each command"
 
 
 def test_the_rm_may_remove_a_node_while_it_is_drained(
     fake: FakeWeb, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drain = "POST partition/default/node/n1/drain"
-    fake.says(drain, {"outcome": "two leave"})
-
-    def pass_time(_: float) -> None:
-        fake.refuses("GET partition/default/node/n1", 404, "Node not found")
-        fake.refuses(drain, 404, "node n1 does not exist")
-
-    monkeypatch.setattr(changes.time, "sleep", pass_time)
+    fake.says("POST partition/default/node/n1/drain", {"leaving": 2, "outcome": "two leave"})
+    gone = lambda _: fake.refuses("GET partition/default/node/n1", 404, "Node not found")  # noqa: E731
+    monkeypatch.setattr(changes.time, "sleep", gone)
     assert yunishard(fake, "node", "drain", "n1", "--wait", "--json") == 0
-    assert json.loads(capsys.readouterr().out) == {"outcome": "two leave"}
+    assert json.loads(capsys.readouterr().out)["leaving"] == 0
+
+
+def test_a_drain_of_a_node_that_nothing_has_to_leave_ends_at_once(
+    fake: FakeWeb, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.says("POST partition/default/node/n1/drain", {"required": 2, "outcome": "two stay"})
+    assert yunishard(fake, "node", "drain", "n1", "--wait") == 0
+    assert capsys.readouterr().out == "two stay\n"
 
 
 def test_a_drain_that_takes_too_long_fails(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:

@@ -179,7 +179,7 @@ def _find_ended(rest: Rest, args: argparse.Namespace) -> Row | None:
         found = read_table(rest, "applications", choose_partitions(rest, args), filters, Wanted())
     except CommandFailed:
         return None
-    return found.rows[0] if found.rows else None
+    return next((row for row in found.rows if row.get("application") == args.application), None)
 
 
 APP_ACTIONS: Final[dict[str, Action]] = {

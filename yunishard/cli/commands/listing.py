@@ -238,6 +238,7 @@ class Column(NamedTuple):
     """Shown with `-o wide` only."""
     cell: Callable[[Row, Frame], Text] | None = None
     """The text of a row's cell, if the kind alone does not determine it."""
+    is_sortable: bool = True
 
     @property
     def title(self) -> str:
@@ -278,7 +279,7 @@ def add_list_options(parser: argparse.ArgumentParser, columns: Sequence[Column])
     about = "wide: more columns; csv, json: for programs; name: only the names"
     parser.add_argument("-o", "--output", metavar="|".join(FORMATS), type=_parse_format, help=about)
     parser.add_argument("--csv", action="store_true", help="print CSV: all columns, amounts in base units")
-    names = ", ".join(column.name for column in columns)
+    names = ", ".join(column.name for column in columns if column.is_sortable)
     about = f"sort by a column, with - before it for descending: {names}"
     parser.add_argument("--sort", metavar="COLUMN", default="", help=about)
     about = f"rows to show (default: {ROWS_ON_TERMINAL} on a terminal, otherwise all)"
@@ -327,7 +328,7 @@ def check_sort(sort: str, columns: Sequence[Column]) -> str:
         CommandUnusable: there is no such column.
     """
     name = sort.removeprefix("-")
-    known = [column.name for column in columns]
+    known = [column.name for column in columns if column.is_sortable]
     if not name or name in known or name.partition(".")[0] in [one.name for one in columns if one.kind.is_amount]:
         return sort
     near = suggest(name, known)

@@ -103,7 +103,7 @@ def make_column(table: columns.Table, one: columns.Column, *, is_wide: bool = Fa
         flag = table.find_column(one.also)
         assert flag is not None, one
         cell = lambda row, _: _mark_state(row.get(one.name), flag.title if row.get(flag.name) else "")  # noqa: E731
-    return Column(one.name, _KINDS[one.kind], one.title.upper(), is_wide, cell)
+    return Column(one.name, _KINDS[one.kind], one.title.upper(), is_wide, cell, is_sortable=one.is_sortable)
 
 
 def make_columns(table: columns.Table, view: View = View.LIST) -> tuple[Column, ...]:
@@ -155,8 +155,10 @@ def _make_bar_column(key: str, bars: Bars, kind: str, totals: "_Totals", cells: 
         used = sum(read(row, name) for name in bars.used)
         pending, guaranteed = read(row, bars.pending), read(row, bars.guaranteed)
         scale = own
+        if own is None and not (used or pending or guaranteed) and key != "queue":
+            return Cell(UNKNOWN, QUIET)
         if scale is None:
-            scale = _find_scale(totals, row, key, kind) or max(used + pending, guaranteed)
+            scale = (_find_scale(totals, row, key, kind) if key == "queue" else 0) or max(used + pending, guaranteed)
         bar = draw_bar(frame.screen, used, scale, guaranteed=guaranteed, pending=pending, cells=cells)
         figures = format_figure(kind, used) + (f" / {format_figure(kind, own)}" if own is not None else "")
         return Cell(f"{bar.text} {figures}", bar.colour if own is not None else "")
@@ -197,12 +199,12 @@ def _add_filters(parser: argparse.ArgumentParser, table: columns.Table) -> None:
     for one in table.filters:
         if one.name == "subtree" or (one.name == table.key != table.argument):
             continue  # a queue is always listed with those below it, and `show` is for one object
-        about = one.meaning.removesuffix(".").replace("`", "").removeprefix("true: ")
+        about = one.meaning.partition(". ")[0].removesuffix(".").replace("`", "").removeprefix("true: ")
         about = about[0].lower() + about[1:]
         if one.name == "queue":
             about += " and in those below it" if " in " in about else " and those below it"
         if one.choices and not one.is_flag:
-            about += f" ({', '.join(one.choices)})"
+            about += f" ({', '.join(one.choices)}; default: {one.unset})"
         option = one.option or f"--{one.name}"
         if one.name == table.argument:
             parser.add_argument(one.name, metavar=one.name.upper(), nargs="?", help=about)
@@ -230,7 +232,7 @@ def _list(args: argparse.Namespace, name: TableName) -> int:
     filters = {one.name: str(getattr(args, one.name, None) or "") for one in table.filters}
     if filters.get("queue"):
         filters["subtree"] = "true"
-    is_tree = name == "queues" and not (args.sort or filters["text"] or filters["state"])
+    is_tree = name == "queues" and not (args.sort or filters["text"] or filters["state"] or filters["waiting"])
     is_wide = args.output == listing.WIDE
 
     def lay_out(found: Rows, frame: Frame) -> Sequence[Column]:
@@ -425,9 +427,15 @@ def _show_fact(table: columns.Table, one: columns.Column, row: Row, frame: Frame
 
 
 def read_row(rest: Rest, partition: str, name: TableName, of: str) -> Row:
-    """Return the row of one object, which has just been found; empty if it is gone by now."""
-    found = read_table(rest, name, [partition], {TABLES[name].key: of}, Wanted()).rows
-    return found[0] if found else {PARTITION.name: partition}
+    """Return the row of one object, which has just been found; without values if it is gone by now."""
+    key = TABLES[name].key
+    try:
+        found = read_table(rest, name, [partition], {key: of}, Wanted()).rows
+    except RequestFailed as failed:
+        if failed.code != NOT_FOUND:
+            raise
+        found = []
+    return next((row for row in found if row.get(key) == of), {key: of, PARTITION.name: partition})
 
 
 def read_object(rest: Rest, partition: str, *path: str, query: Mapping[str, str] | None = None) -> Answer:
@@ -464,7 +472,8 @@ def find_only(rest: Rest, partitions: Sequence[str], kind: str, name: str) -> tu
     if not found:
         names = ", ".join(partitions) or "none"
         near = suggest_name(rest, partitions, kind, name)
-        raise CommandFailed(f"no partition has {_article(kind)} {kind} {name}{near or f' (partitions: {names})'}")
+        what = "active application" if kind == "application" else kind  # it may have ended
+        raise CommandFailed(f"no partition has {_article(what)} {what} {name}{near or f' (partitions: {names})'}")
     if len(found) > 1:
         names = ", ".join(partition for partition, _ in found)
         raise CommandFailed(

@@ -7,7 +7,7 @@ import { html, useRef, useState } from "./html.js";
 import { Problem } from "./parts.js";
 
 /**
- * Buttons for the changes of one object. actions: [{name, label, text, path, isDangerous, arguments, ask}]; `text` tells
+ * Buttons for the changes of one object. actions: [{name, object, label, text, path, isDangerous, arguments, ask}]; `text` tells
  * what the change does, and `ask` is a component for the path of a queue. The answer has a sentence about the outcome.
  */
 export function Actions({ actions }) {
@@ -52,7 +52,7 @@ function Confirm({ one, onDone }) {
     return html`<label key=${name} class="field wide"><span>${label}</span><input value=${values[name] ?? ""} onInput=${(event) => onChange(event.target.value)} maxlength="500" autocomplete="off" /></label>`;
   };
   return html`<form class="card confirm" aria-label=${one.label} onSubmit=${submit}>
-    <p>${one.text}</p>
+    <p><strong>${one.object}</strong>: ${one.text}</p>
     ${one.arguments.map(field)}
     <${Problem} error=${error} isOnce=${true} />
     <div class="filters">

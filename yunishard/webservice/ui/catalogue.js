@@ -7,7 +7,7 @@ import { Ago, AppLink, Bar, Choice, Link, NodeLink, QueueLink, QueueSearch, Sear
 import { setParams } from "./route.js";
 import { amounts, bytes, count, kindsOf, words } from "./units.js";
 
-const RELOAD_MS = 600_000; // a new release of the API may have other columns
+const RELOAD_MS = 60_000; // a new release of the API may have other columns
 const BARS_MAX = 3; // resource types that are shown at once, unless the user chooses one
 
 // By name; the frame shows pages once they are known.
@@ -79,7 +79,7 @@ function barsOf({ key, bars }, kinds, rows) {
     const amount = (row, name) => row[name]?.[kind] ?? 0;
     const isUnconcerned = (row) => row[bars.used[0]] === null || !([...bars.used, bars.guaranteed, bars.pending].some((name) => amount(row, name)) || row[bars.total]?.[kind] !== undefined);
     return {
-      name: kind, heading: kind, sort: `${bars.used[0]}.${kind}`,
+      name: kind, heading: kind, sort: `${bars.sort}.${kind}`,
       cell: (row) => (isUnconcerned(row) ? NONE : html`<${Bar} kind=${kind} label=${`${row[key]} ${kind}`} used=${bars.used.reduce((sum, name) => sum + amount(row, name), 0)} total=${row[bars.total]?.[kind]} scale=${scaleOf(totals, row[key], kind)} guaranteed=${amount(row, bars.guaranteed)} pending=${amount(row, bars.pending)} />`),
     };
   });
@@ -100,7 +100,7 @@ function scaleOf(totals, name, kind) {
 /** The filters of a table as query parameters, from those of the page. */
 export function queryOf(name, params) {
   const query = Object.fromEntries(tables[name].filters.map((one) => [one.name, params[one.name] ?? ""]));
-  return { ...query, ...("subtree" in query ? { subtree: query.queue && (params.subtree || "true") } : {}) };
+  return { ...query, ...("subtree" in query ? { subtree: query.queue && (params.subtree ?? "") } : {}) };
 }
 
 /** The fields of the filters of a table; they change parameters of the page. */
@@ -108,7 +108,7 @@ export function Filters({ name, partition, params, children }) {
   const field = ({ name, label, choices, unset }) => {
     const given = { label, value: params[name] ?? "", onChange: (value) => setParams({ [name]: value }) };
     if (choices.length) return html`<${Choice} key=${name} options=${[["", unset], ...choices.filter((one) => one !== "false").map((one) => [one, one === "true" ? "yes" : one])]} ...${given} />`;
-    return name === "queue" ? html`<${QueueSearch} key=${name} partition=${partition} ...${given} />` : html`<${Search} key=${name} ...${given} />`;
+    return name === "queue" ? html`<${QueueSearch} key=${name} partition=${partition} ...${given} onChange=${(value) => setParams({ queue: value, subtree: value && "true" })} />` : html`<${Search} key=${name} ...${given} />`;
   };
   return html`<div class="filters">${tables[name].filters.filter((one) => one.label).map(field)}${children}</div>`;
 }
@@ -124,7 +124,7 @@ export function sortOf(name, params) {
 /** The row of one object; undefined until it is known. */
 export function useRow(name, partition, key) {
   const poll = usePoll(`partition/${segment(partition)}/table/${name}`, { [tables[name].key]: key });
-  return rowsOf(poll.data)[0];
+  return rowsOf(poll.data).find((row) => row[tables[name].key] === key);
 }
 
 const detailsOf = (name, isAmount) => tables[name].columns.filter((one) => one.views.includes("detail") && hasAmounts(one) === isAmount && one.name !== tables[name].key);
@@ -132,7 +132,7 @@ const detailsOf = (name, isAmount) => tables[name].columns.filter((one) => one.v
 /** Buttons for the changes of an object that its state permits, and that `path` takes. */
 export function ObjectActions({ name, row, path, partition }) {
   const actions = tables[name].actions.filter((one) => row && (!one.states.length || one.states.includes(row.state)));
-  return html`<${Actions} actions=${actions.map((one) => ({ ...one, path: `${path}/${one.name}`, ask: (given) => html`<${QueueSearch} partition=${partition} delayMs=${0} ...${given} />` }))} />`;
+  return html`<${Actions} actions=${actions.map((one) => ({ ...one, object: row[tables[name].key], path: `${path}/${one.name}`, ask: (given) => html`<${QueueSearch} partition=${partition} delayMs=${0} ...${given} />` }))} />`;
 }
 
 /** What a row has besides amounts: [heading, value]. */
@@ -152,7 +152,7 @@ export function amountsOf(name, row) {
 /** The types of the objects of events: [number, word]. */
 export const eventTypes = () => Object.entries(events.types);
 
-/** The change in a few words, without the names of the objects; as `yunishard event list` says it. */
+/** The change in a few words, without the names of the objects, in the words of `yunishard event list`. */
 export function describeEvent({ type, eventChangeType, eventChangeDetail: detail = 0 }) {
   if (events.details[detail]) return events.details[detail];
   const part = events.parts[detail] ?? (detail ? `detail ${detail}` : "");

@@ -100,7 +100,7 @@ function Heading({ column, sort = "", onSort }) {
   const isDown = sort === `-${column.sort}`;
   const direction = column.sort && (isUp ? "ascending" : isDown ? "descending" : undefined);
   const change = () => onSort(isDown ? column.sort : isUp ? "" : `-${column.sort}`);
-  return html`<th scope="col" class=${column.isNumber ? "number" : ""} aria-sort=${direction}>
+  return html`<th scope="col" class=${column.isNumber ? "number" : ""} title=${column.title} aria-sort=${direction}>
     ${column.sort && onSort ? html`<button class="heading" onClick=${change}>${column.heading}<span aria-hidden="true">${isUp ? " ▲" : isDown ? " ▼" : ""}</span></button>` : column.heading}
   </th>`;
 }

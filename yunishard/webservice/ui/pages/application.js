@@ -4,7 +4,7 @@ import { segment, usePoll } from "../api.js";
 import { Explained } from "../explanation.js";
 import { ObjectActions, amountsOf, factsOf, plainColumnsOf, useRow } from "../catalogue.js";
 import { html, useState } from "../html.js";
-import { Ago, AmountTable, Facts, Loaded, NodeLink, PlainTable, QueueLink, QueueSearch, State } from "../parts.js";
+import { Ago, AmountTable, Facts, Loaded, NodeLink, PlainTable, QueueLink, State } from "../parts.js";
 import { useAll } from "../table.js";
 import { amounts, count, time } from "../units.js";
 
@@ -21,7 +21,7 @@ export function Application({ partition, args: [name] }) {
       ...(row ? factsOf("applications", row) : [["state", html`<${State} name=${one.applicationState} />`], ["queue", html`<${QueueLink} name=${one.queueName} />`], ["user", one.user], ["rejected", one.rejectedMessage]]),
       ["reserved nodes", one.reservations?.length || ""],
     ]} />
-    <${AmountTable} caption="Amounts" rows=${[...amountsOf("applications", row), ["most used", one.maxUsedResource]]} />
+    ${row && html`<${AmountTable} caption="Amounts" rows=${[...amountsOf("applications", row), ["most used", one.maxUsedResource]]} />`}
     <${Explained} path=${`${path}/explain`} heading="Why it waits" />
     <h2>Pending asks</h2>
     <${Loaded} poll=${asks}>${(data) => html`<${Asks} rows=${data.rows} path=${path} />`}<//>

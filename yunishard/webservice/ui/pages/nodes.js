@@ -110,7 +110,7 @@ export function Node({ partition, args: [name] }) {
       ["reserved by", one.reservations?.join(", ")],
       ...Object.entries(one.attributes ?? {}).filter(([key]) => !/^si(\.io)?\//.test(key)),
     ]} />
-    <${AmountTable} caption="Amounts" rows=${amountsOf("nodes", row)} />
+    ${row && html`<${AmountTable} caption="Amounts" rows=${amountsOf("nodes", row)} />`}
     <p><${Link} page="applications" params=${{ node: name }}>Applications on it<//></p>
     <${ObjectActions} name="nodes" row=${row} path=${path} />
     <h2>Allocations</h2>

@@ -117,10 +117,10 @@ export function Queue({ partition, args: [name] }) {
       ["defined by", one.isManaged ? "the configuration" : "placement"],
       ["preemption", one.preemptionEnabled ? `after ${one.preemptionDelay}` : "off"],
     ]} />
-    <${AmountTable} caption="Amounts" bar=${(kind) => html`<${Bar} kind=${kind} label=${kind} isShort=${true} used=${one.allocatedResource?.[kind] ?? 0} total=${one.maxResource?.[kind]} guaranteed=${one.guaranteedResource?.[kind] ?? 0} pending=${one.pendingResource?.[kind] ?? 0} />`} rows=${[
+    ${row && html`<${AmountTable} caption="Amounts" bar=${(kind) => html`<${Bar} kind=${kind} label=${kind} isShort=${true} used=${one.allocatedResource?.[kind] ?? 0} total=${one.maxResource?.[kind]} guaranteed=${one.guaranteedResource?.[kind] ?? 0} pending=${one.pendingResource?.[kind] ?? 0} />`} rows=${[
       ...amountsOf("queues", row),
       ["preempting", one.preemptingResource],
-    ].filter(([, value]) => value && Object.keys(value).length)} />
+    ].filter(([, value]) => value && Object.keys(value).length)} />`}
     <p><${Link} page="applications" params=${{ queue: one.queuename, subtree: "true" }}>Applications<//> · <${Link} page="history" params=${{ queue: one.queuename }}>History<//></p>
     <${ObjectActions} name="queues" row=${row} path=${path} />
     ${one.isManaged && one.parent && html`<${QueueLimits} key=${one.queuename} partition=${partition} path=${path} one=${one} />`}

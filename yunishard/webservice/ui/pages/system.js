@@ -39,9 +39,9 @@ function Managers({ all }) {
   for (const one of all) {
     for (const { rmId, ...build } of one.rmBuildInformation ?? []) if (!found.has(rmId)) found.set(rmId, { rm: rmId, state: "connected", partitions: [], build });
     const row = found.get(one.rmId);
-    if (row) Object.assign(row, { state: one.awaySince ? "away" : "connected", awaySince: one.awaySince, partitions: [...row.partitions, one.partition] });
+    if (row) Object.assign(row, { state: row.awaySince || one.awaySince ? "away" : "connected", awaySince: row.awaySince || one.awaySince, partitions: [...row.partitions, one.partition] });
   }
-  return html`<${PlainTable} caption="Resource managers" isBelowHeading=${true} rows=${[...found.values()]} keyOf=${(row) => row.rm} columns=${plainColumnsOf("rms")} />`;
+  return html`<${PlainTable} caption="Resource managers" isBelowHeading=${true} rows=${[...found.values()].sort((left, right) => (left.rm < right.rm ? -1 : 1))} keyOf=${(row) => row.rm} columns=${plainColumnsOf("rms")} />`;
 }
 
 function Hosts({ view }) {
