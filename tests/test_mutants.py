@@ -77,8 +77,8 @@ def test_a_planted_mutant_changes_the_function_and_no_file(shelf: ModuleType) ->
 
 
 def test_a_run_names_the_test_that_fails_with_each_mutant(tmp_path: Path) -> None:
-    tests, outcomes = "tests/partition_worker/engine/queues/test_fair_share.py", tmp_path / "outcomes.json"
-    options = ["--modules", "fair_share", "--tests", tests, "--mutants", "5", "--json", str(outcomes)]
+    tests, outcomes = "tests/partition_worker/engine/test_sorted_items.py", tmp_path / "outcomes.json"
+    options = ["--modules", "sorted_items", "--tests", tests, "--mutants", "5", "--json", str(outcomes)]
     done = subprocess.run(
         [sys.executable, "-m", "tests.mutants", *options], cwd=ROOT, capture_output=True, text=True, check=True
     )
