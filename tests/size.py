@@ -25,8 +25,9 @@ SHIPPED: Final = (*LINKED, "yunishard")
 PACKAGES: Final = ("benchmarks", *SHIPPED)
 GENERATED: Final = ("_pb2.py", "_pb2_grpc.py")
 
-FILES_MAX: Final = 230
-CODE_LINES_MAX: Final = 29_000
+FILES_MAX: Final = 388
+CODE_LINES_MAX: Final = 61_062
+"""Of all shipped packages together. Each change that makes them smaller lowers both: they only go down."""
 FILE_LINES_MAX: Final = 700
 FUNCTION_LINES_MAX: Final = 60
 """Of one that does something: an `__init__` that only says what its fields are may be longer."""
@@ -176,6 +177,13 @@ def problems(files: Iterable[SourceFile]) -> list[str]:
         for name, lines in file.functions
         if lines > FUNCTION_LINES_MAX
     ]
+    shipped = [file for file in files if file.name.split("/")[0] in SHIPPED]
+    code_lines = sum(file.code_lines for file in shipped)
+    if len(shipped) > FILES_MAX or code_lines > CODE_LINES_MAX:
+        found.append(
+            f"shipped: {len(shipped)} files with {code_lines} code lines, at most {FILES_MAX} and {CODE_LINES_MAX}: "
+            "make something else smaller, or raise the limits of tests/size.py and say why"
+        )
     found += [f"import circle: {', '.join(circle)}" for circle in circles_of(files)]
     return found
 
@@ -187,7 +195,7 @@ def report(files: list[SourceFile]) -> str:
         mine = [file for file in files if file.name.split("/")[0] in packages]
         fragments = sum(file.code_lines < FRAGMENT_LINES for file in mine)
         lines.append(f"{title:<18}{len(mine):>7}{sum(file.code_lines for file in mine):>12}{fragments:>10}")
-    lines.append(f"{'target':<18}{FILES_MAX:>7}{CODE_LINES_MAX:>12}")
+    lines.append(f"{'at most':<18}{FILES_MAX:>7}{CODE_LINES_MAX:>12}")
     largest = sorted(files, key=lambda file: -file.lines)[:5]
     longest = sorted((one for file in files for one in file.functions), key=lambda one: -one[1])[:5]
     lines += ["", f"largest files (lines, at most {FILE_LINES_MAX})"]
