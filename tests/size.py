@@ -26,7 +26,7 @@ PACKAGES: Final = ("benchmarks", *SHIPPED)
 GENERATED: Final = ("_pb2.py", "_pb2_grpc.py")
 
 FILES_MAX: Final = 388
-CODE_LINES_MAX: Final = 61_062
+CODE_LINES_MAX: Final = 61_059
 """Of all shipped packages together. Each change that makes them smaller lowers both: they only go down."""
 FILE_LINES_MAX: Final = 700
 FUNCTION_LINES_MAX: Final = 60

@@ -27,7 +27,7 @@ OFFSET_MAX: Final = 100_000_000
 """The largest `offset`; there are not so many rows."""
 
 
-_LIST, _WIDE, _DETAIL, _BOARD = View.LIST, View.WIDE, View.DETAIL, View.BOARD
+_LIST, _DETAIL, _BOARD = View.LIST, View.DETAIL, View.BOARD
 _TOP, _TOP_WIDE = View.TOP, View.TOP_WIDE
 _EVERYWHERE: Final = _LIST | _TOP | _BOARD | _DETAIL
 
@@ -75,7 +75,7 @@ QUEUES: Final = Table(
             "pending",
             _LIST | _TOP | _DETAIL,
         ),
-        Column("headroom", Kind.LIMITS, "The amounts that may still be placed in it.", views=_WIDE | _DETAIL),
+        Column("headroom", Kind.LIMITS, "The amounts that may still be placed in it.", views=_DETAIL),
         Column(
             "runningApplications",
             Kind.NUMBER,
@@ -90,7 +90,7 @@ QUEUES: Final = Table(
             "applications",
             Kind.NUMBER,
             "Applications in it and below it that have not ended.",
-            views=_WIDE | _DETAIL,
+            views=_DETAIL,
             heading="apps",
         ),
         Column("priority", Kind.NUMBER, "The highest priority of its asks, as its parent sees it; null without asks."),
@@ -98,7 +98,7 @@ QUEUES: Final = Table(
             "lastAllocation",
             Kind.TIME,
             "The start of the latest allocation in it and below it; after a recovery, of the latest that still runs.",
-            views=_WIDE | _TOP_WIDE | _BOARD | _DETAIL,
+            views=_TOP_WIDE | _BOARD | _DETAIL,
             heading="last alloc",
         ),
     ),
@@ -112,6 +112,7 @@ QUEUES: Final = Table(
     sorts=("queue", "-used", "-pending", "-runningApplications"),
     argument="queue",
     bars=Bars(("used",), "maximum", "guaranteed", "pending"),
+    is_tree=True,
     actions=(
         Action(
             "stop",
@@ -155,7 +156,7 @@ APPLICATIONS: Final = Table(
             _LIST | _TOP_WIDE | _BOARD | _DETAIL,
             link="user",
         ),
-        Column("groups", Kind.TEXTS, "The groups of its user.", views=_WIDE | _DETAIL, is_sortable=False),
+        Column("groups", Kind.TEXTS, "The groups of its user.", views=_DETAIL, is_sortable=False),
         Column("pending", Kind.AMOUNTS, "The amounts that its asks wait for.", "pending", _EVERYWHERE),
         Column("asks", Kind.NUMBER, "Its pending asks.", views=_LIST | _TOP_WIDE | _BOARD | _DETAIL),
         Column(
@@ -165,8 +166,8 @@ APPLICATIONS: Final = Table(
         Column(
             "submitted", Kind.TIME, "The time of its submission.", "submitted_ns", _LIST | _TOP_WIDE | _BOARD | _DETAIL
         ),
-        Column("started", Kind.TIME, "The time when it last began to run.", "started_ns", _WIDE | _DETAIL),
-        Column("finished", Kind.TIME, "The time when it ended.", "finished_ns", _WIDE | _DETAIL),
+        Column("started", Kind.TIME, "The time when it last began to run.", "started_ns", _DETAIL),
+        Column("finished", Kind.TIME, "The time when it ended.", "finished_ns", _DETAIL),
         Column("priority", Kind.NUMBER, "The highest priority of its asks; null without asks."),
         Column(
             "reason",
@@ -174,7 +175,7 @@ APPLICATIONS: Final = Table(
             "The reason why the asks wait that are tried first; empty without asks.",
             views=_LIST | _TOP_WIDE | _BOARD,
         ),
-        Column("message", Kind.TEXT, "The reason why it was rejected.", views=_WIDE | _DETAIL),
+        Column("message", Kind.TEXT, "The reason why it was rejected.", views=_DETAIL),
     ),
     filters=(
         _has_text("IDs"),
@@ -248,7 +249,7 @@ ASKS: Final = Table(
             "message",
             Kind.TEXT,
             "The reason why the last attempt failed.",
-            views=_WIDE | _BOARD,
+            views=_BOARD,
             heading="last attempt",
         ),
     ),
@@ -270,9 +271,9 @@ NODES: Final = Table(
     columns=(
         Column("node", Kind.TEXT, "Its ID.", "node_id", _EVERYWHERE, link="node"),
         Column("state", Kind.STATE, "Schedulable, unschedulable or cordoned.", views=_EVERYWHERE, also="reserved"),
-        Column("host", Kind.TEXT, "The host name.", views=_WIDE | _DETAIL),
-        Column("rack", Kind.TEXT, "The rack.", views=_WIDE | _TOP_WIDE | _BOARD | _DETAIL),
-        Column("instanceType", Kind.TEXT, "The instance type.", views=_WIDE | _DETAIL),
+        Column("host", Kind.TEXT, "The host name.", views=_DETAIL),
+        Column("rack", Kind.TEXT, "The rack.", views=_TOP_WIDE | _BOARD | _DETAIL),
+        Column("instanceType", Kind.TEXT, "The instance type.", views=_DETAIL),
         Column("partition", Kind.TEXT, "Its partition."),
         Column("capacity", Kind.AMOUNTS, "Its size.", "capacity", _LIST | _DETAIL),
         Column(
@@ -495,6 +496,7 @@ def describe_tables() -> dict[str, object]:
             ],
             "sorts": list(table.sorts),
             "bars": table.bars and table.bars._asdict(),
+            "isTree": table.is_tree,
             "actions": [
                 {
                     "name": one.name,

@@ -59,8 +59,6 @@ class View(Flag):
 
     LIST = auto()
     """The list of a command."""
-    WIDE = auto()
-    """The list with `-o wide`."""
     TOP = auto()
     TOP_WIDE = auto()
     """`yunishard top` on a screen that is wide enough."""
@@ -68,6 +66,9 @@ class View(Flag):
     """The table of the dashboard."""
     DETAIL = auto()
     """The facts of one object: `yunishard … show`, and its page of the dashboard."""
+
+
+NOWHERE: Final = View(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,8 @@ class Column:
     meaning: str
     source: str = ""
     """The attribute of the object in the worker that has the value; empty if the worker computes it."""
-    views: View = View.WIDE
+    views: View = NOWHERE
+    """Lists with `-o wide` have every column."""
     heading: str = ""
     """The heading of tables; the name as words if empty."""
     of: str = ""
@@ -193,6 +195,8 @@ class Table:
     argument: str = "text"
     """The filter that follows `list` in commands."""
     bars: Bars | None = None
+    is_tree: bool = False
+    """Whether the key is a path, so that a row belongs below another."""
     actions: tuple[Action, ...] = ()
 
     def find_column(self, name: str) -> Column | None:

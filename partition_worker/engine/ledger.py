@@ -347,7 +347,7 @@ def _count(state: PartitionState, application: Application, allocation: Allocati
         state.changes.applications[application.rank] = application
     application.add_allocation(allocation)
     _increase_usage(state, application, allocation.shape.amounts)
-    if state.reservation_index.by_rank:
+    if state.reservation_index.by_rank:  # mostly there is none, and this runs for each allocation
         reservations.note_growth(state, application)
     state.readiness.touch_application(application)
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from typing import Final, cast
 
 from yunishard.common.messages.query_messages import (
-    Actor,
     Change,
     ChangeNode,
     ChangeQueue,
@@ -39,33 +38,32 @@ _CONFLICT: Final = {409: "It is not possible now."}
 
 # Objects of a partition -----------------------------------------------------------------------------------------------
 
-_Ask = tuple[str, Actor, Mapping[str, str], bool, str]
-"""The object, the operator, the query, whether only what the operator may see exists, and the partition's name."""
+
+def _change_queue(call: Call, action: str, partition: str) -> Change:
+    path, reason = parameters.queue_path(call.segments["queue"]), call.query.get("reason", "")
+    seen_only = call.viewer is not None
+    return ChangeQueue(path, cast("QueueAction", action), call.requester, reason, seen_only=seen_only, name=partition)
 
 
-def _change_queue(action: str, ask: _Ask) -> Change:
-    name, actor, query, seen_only, partition = ask
-    path, reason = parameters.queue_path(name), query.get("reason", "")
-    return ChangeQueue(path, cast("QueueAction", action), actor, reason, seen_only=seen_only, name=partition)
+def _change_node(call: Call, action: str, partition: str) -> Change:
+    node, reason = call.segments["node"], call.query.get("reason", "")
+    return ChangeNode(node, cast("NodeAction", action), call.requester, reason, name=partition)
 
 
-def _change_node(action: str, ask: _Ask) -> Change:
-    name, actor, query, _, partition = ask
-    return ChangeNode(name, cast("NodeAction", action), actor, query.get("reason", ""), name=partition)
+def _kill(call: Call, _: str, partition: str) -> Change:
+    application, seen_only = call.segments["application"], call.viewer is not None
+    return KillApplication(application, call.requester, seen_only=seen_only, name=partition)
 
 
-def _kill(_: str, ask: _Ask) -> Change:
-    name, actor, _query, seen_only, partition = ask
-    return KillApplication(name, actor, seen_only=seen_only, name=partition)
+def _move(call: Call, _: str, partition: str) -> Change:
+    queue, seen_only = parameters.queue_name(call.query["queue"]), call.viewer is not None
+    return MoveApplication(call.segments["application"], queue, call.requester, seen_only=seen_only, name=partition)
 
 
-def _move(_: str, ask: _Ask) -> Change:
-    name, actor, query, seen_only, partition = ask
-    queue = parameters.queue_name(query["queue"])
-    return MoveApplication(name, queue, actor, seen_only=seen_only, name=partition)
+_MakeMessage = Callable[[Call, str, str], Change]
+"""From a request, the name of the action and that of the partition to the message."""
 
-
-_MESSAGES: Final[Mapping[tuple[str, str], tuple[Callable[[str, _Ask], Change], type[object]]]] = {
+_MESSAGES: Final[Mapping[tuple[str, str], tuple[_MakeMessage, type[object]]]] = {
     ("queue", "stop"): (_change_queue, QueueStateView),
     ("queue", "start"): (_change_queue, QueueStateView),
     ("application", "kill"): (_kill, KilledView),
@@ -97,8 +95,7 @@ def _declare_action(table: Table, action: Action) -> None:
         for one in action.arguments:
             if one.is_required and not call.query.get(one.name):
                 raise RequestError(400, f"add ?{one.name}=…: {one.meaning}")
-        ask = (call.segments[table.noun], call.requester, call.query, call.viewer is not None, partition.shown)
-        wanted = make_message(action.name, ask)
+        wanted = make_message(call, action.name, partition.shown)
         answer = await call.services.broker.change(wanted, partition=partition.entry.full_name)
         return Reply(read_document(answer).strip() + b"\n")
 

@@ -190,7 +190,7 @@ def _parse_timeout(text: str) -> float:
 
 def _drain(args: argparse.Namespace) -> int:
     rest = Rest.from_arguments(args)
-    answer = send_change(rest, args, "nodes")
+    answer = send_change(rest, args, "nodes", _DRAIN)
     if args.wait:
         answer = _wait(rest, args, answer)
     return run_change(args, answer)
@@ -204,7 +204,7 @@ class _NodeAllocations(msgspec.Struct):
 
 def _wait(rest: Rest, args: argparse.Namespace, answer: Answer) -> Answer:
     """Wait until the node has only allocations that stay, and print each change of their number; return the answer to
-    the last request.
+    the last request, with what has become of it.
     """
     now, shown = time.monotonic(), -1
     until, repeat_at = now + args.timeout, now + REPEAT_S
@@ -217,7 +217,7 @@ def _wait(rest: Rest, args: argparse.Namespace, answer: Answer) -> Answer:
             if not args.json:
                 write(f"{format_count(left, 'allocation')} of {args.node} left")
         if now >= repeat_at:
-            answer = send_change(rest, args, "nodes")
+            answer = send_change(rest, args, "nodes", _DRAIN)
             repeat_at = now + REPEAT_S
         time.sleep(POLL_S)
     if shown < 0:

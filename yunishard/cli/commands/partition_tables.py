@@ -54,12 +54,8 @@ from yunishard.common.text_formats import UNKNOWN, format_figure, format_time, l
 NAMES_MAX: Final = 2000
 """Names that are compared with a misspelt one; of more, only the first ones are."""
 
-_TABLES_OF: Final[Mapping[str, tuple[TableName, str]]] = {
-    "queue": ("queues", "queue"),
-    "application": ("applications", "application"),
-    "node": ("nodes", "node"),
-}
-"""Kind of object to the table and the column with the names of all objects of that kind."""
+_TABLES_OF: Final[Mapping[str, TableName]] = {table.noun: name for name, table in TABLES.items()}
+"""Kind of object to its table."""
 
 
 def add_partition(parser: argparse.ArgumentParser, *, default: str = "all") -> None:
@@ -141,10 +137,10 @@ def draw_bars(table: columns.Table, found: Iterable[Row], kinds: Iterable[str], 
     bars = table.bars
     assert bars is not None, table.noun
     totals = {(row.get("partition"), as_text(row.get(table.key))): as_amount(row.get(bars.total)) for row in found}
-    return [_make_bar_column(table.key, bars, kind, totals, cells) for kind in kinds]
+    return [_make_bar_column(table, bars, kind, totals, cells) for kind in kinds]
 
 
-def _make_bar_column(key: str, bars: Bars, kind: str, totals: "_Totals", cells: int) -> Column:
+def _make_bar_column(table: columns.Table, bars: Bars, kind: str, totals: "_Totals", cells: int) -> Column:
     def read(row: Row, name: str) -> int:
         return (as_amount(row.get(name)) or {}).get(kind, 0)
 
@@ -154,11 +150,11 @@ def _make_bar_column(key: str, bars: Bars, kind: str, totals: "_Totals", cells: 
         own = (as_amount(row.get(bars.total)) or {}).get(kind)
         used = sum(read(row, name) for name in bars.used)
         pending, guaranteed = read(row, bars.pending), read(row, bars.guaranteed)
-        scale = own
-        if own is None and not (used or pending or guaranteed) and key != "queue":
+        scale = _find_scale(totals, row, table.key, kind) if own is None and table.is_tree else own
+        if scale is None and not (used or pending or guaranteed or table.is_tree):
             return Cell(UNKNOWN, QUIET)
         if scale is None:
-            scale = (_find_scale(totals, row, key, kind) if key == "queue" else 0) or max(used + pending, guaranteed)
+            scale = max(used + pending, guaranteed)
         bar = draw_bar(frame.screen, used, scale, guaranteed=guaranteed, pending=pending, cells=cells)
         figures = format_figure(kind, used) + (f" / {format_figure(kind, own)}" if own is not None else "")
         return Cell(f"{bar.text} {figures}", bar.colour if own is not None else "")
@@ -232,7 +228,7 @@ def _list(args: argparse.Namespace, name: TableName) -> int:
     filters = {one.name: str(getattr(args, one.name, None) or "") for one in table.filters}
     if filters.get("queue"):
         filters["subtree"] = "true"
-    is_tree = name == "queues" and not (args.sort or filters["text"] or filters["state"] or filters["waiting"])
+    is_tree = table.is_tree and not (args.sort or filters["text"] or filters["state"] or filters["waiting"])
     is_wide = args.output == listing.WIDE
 
     def lay_out(found: Rows, frame: Frame) -> Sequence[Column]:
@@ -346,7 +342,9 @@ def _declare_change(name: TableName, action: columns.Action) -> Action:
     def add(parser: argparse.ArgumentParser) -> None:
         add_change_options(parser, name, action)
 
-    return Action(action.about, add, lambda args: run_change(args, send_change(Rest.from_arguments(args), args, name)))
+    return Action(
+        action.about, add, lambda args: run_change(args, send_change(Rest.from_arguments(args), args, name, action))
+    )
 
 
 def add_change_options(parser: argparse.ArgumentParser, name: TableName, action: columns.Action) -> None:
@@ -361,15 +359,14 @@ def add_change_options(parser: argparse.ArgumentParser, name: TableName, action:
     add_rest(parser)
 
 
-def send_change(rest: Rest, args: argparse.Namespace, name: TableName) -> Answer:
-    """Request the change that the options name."""
-    table = TABLES[name]
-    action = next(one for one in table.actions if one.name == args.action)
-    of = str(getattr(args, table.noun))
-    args.partition = args.partition or _find_partition(rest, table.noun, of)  # also for a repetition
+def send_change(rest: Rest, args: argparse.Namespace, name: TableName, action: columns.Action) -> Answer:
+    """Request a change of the object that the options name."""
+    noun = TABLES[name].noun
+    of = str(getattr(args, noun))
+    args.partition = args.partition or _find_partition(rest, noun, of)  # also for a repetition
     query = {one.name: str(getattr(args, one.name) or "") for one in action.arguments}
     with hint_if_missing(lambda message: _hint_at_object(rest, args, message)):
-        return rest.in_partition(args.partition, table.noun, of, action.name, query=query)
+        return rest.in_partition(args.partition, noun, of, action.name, query=query)
 
 
 def run_change(args: argparse.Namespace, answer: Answer) -> int:
@@ -495,12 +492,12 @@ def _find_hint(rest: Rest, message: str, partition: str, path: Sequence[str]) ->
 
 def suggest_name(rest: Rest, partitions: Sequence[str], kind: str, name: str) -> str:
     """Return the question whether the object with the nearest name was meant; empty if none is near."""
-    table, column = _TABLES_OF[kind]
+    table = _TABLES_OF[kind]
     names: list[str] = []
     for partition in partitions:
         try:
             rows = _read_one(rest, table, partition, {}, NAMES_MAX).rows
         except CommandFailed:
             continue  # the first failure is the one to report
-        names += [as_text(row.get(column)) for row in rows]
+        names += [as_text(row.get(TABLES[table].key)) for row in rows]
     return suggest(name, names)

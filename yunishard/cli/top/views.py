@@ -73,7 +73,7 @@ class TableSpec:
         table, is_narrow = TABLES_OF_API[self.name], frame.screen.width < NARROW
         view = View.TOP if is_narrow else View.TOP | View.TOP_WIDE
         columns = [make_column(table, one) for one in table.list_columns(view)]
-        if self.name == "queues" and sort.removeprefix("-") == self.key:
+        if table.is_tree and sort.removeprefix("-") == self.key:
             columns[0] = columns[0]._replace(cell=indent_path)
         if table.bars is not None:
             kinds = list_kinds(dict.fromkeys(frame.resources))[:KINDS_MAX]

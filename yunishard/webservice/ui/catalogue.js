@@ -73,14 +73,14 @@ export function chooseKinds(kind, resources) {
   return kind ? [kind] : kindsOf(Object.fromEntries(resources.map((one) => [one, 0]))).slice(0, BARS_MAX);
 }
 
-function barsOf({ key, bars }, kinds, rows) {
+function barsOf({ key, bars, isTree }, kinds, rows) {
   const totals = new Map(rows.map((row) => [row[key], row[bars.total]]));
   return kinds.map((kind) => {
     const amount = (row, name) => row[name]?.[kind] ?? 0;
     const isUnconcerned = (row) => row[bars.used[0]] === null || !([...bars.used, bars.guaranteed, bars.pending].some((name) => amount(row, name)) || row[bars.total]?.[kind] !== undefined);
     return {
       name: kind, heading: kind, sort: `${bars.sort}.${kind}`,
-      cell: (row) => (isUnconcerned(row) ? NONE : html`<${Bar} kind=${kind} label=${`${row[key]} ${kind}`} used=${bars.used.reduce((sum, name) => sum + amount(row, name), 0)} total=${row[bars.total]?.[kind]} scale=${scaleOf(totals, row[key], kind)} guaranteed=${amount(row, bars.guaranteed)} pending=${amount(row, bars.pending)} />`),
+      cell: (row) => (isUnconcerned(row) ? NONE : html`<${Bar} kind=${kind} label=${`${row[key]} ${kind}`} used=${bars.used.reduce((sum, name) => sum + amount(row, name), 0)} total=${row[bars.total]?.[kind]} scale=${isTree ? scaleOf(totals, row[key], kind) : undefined} guaranteed=${amount(row, bars.guaranteed)} pending=${amount(row, bars.pending)} />`),
     };
   });
 }
